@@ -1,0 +1,7 @@
+#include "muoncore/cli/commands.h"
+
+namespace muoncore::cli {
+
+void add_grpo(CLI::App&) {}
+
+}  // namespace muoncore::cli
