@@ -1,7 +1,8 @@
 # A room is one folder of muoncore/ = one static library; its tests are one executable.
 #
-# muoncore_room(NAME DEPS room... LIBS target... [NO_TORCH])
-#   every *.cpp of the folder; DEPS are the rooms that its files may include (held by tools/check_layers.py)
+# muoncore_room(NAME DEPS room... LIBS target... DEFINES name=value... [NO_TORCH])
+#   every *.cpp of the folder; DEPS are the rooms that its files may include (held by tools/check_layers.py);
+#   DEFINES are private; NO_TORCH: the room is compiled without LibTorch
 # muoncore_room_tests(NAME [LIBS target...])
 #   every *_test.cpp of tests/NAME; run by ctest as one process per file's test suites
 
@@ -16,7 +17,7 @@ target_link_libraries(muoncore_pch PRIVATE muoncore_flags muoncore::torch)
 target_precompile_headers(muoncore_pch PRIVATE "${PROJECT_SOURCE_DIR}/cmake/pch.h")
 
 function(muoncore_room name)
-  cmake_parse_arguments(PARSE_ARGV 1 R "NO_TORCH" "" "DEPS;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 R "NO_TORCH" "" "DEPS;LIBS;DEFINES")
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp")
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   if(NOT sources)
@@ -25,6 +26,7 @@ function(muoncore_room name)
   endif()
   add_library(muoncore_${name} STATIC ${sources})
   target_link_libraries(muoncore_${name} PUBLIC muoncore_flags ${R_LIBS})
+  target_compile_definitions(muoncore_${name} PRIVATE ${R_DEFINES})
   foreach(dep IN LISTS R_DEPS)
     target_link_libraries(muoncore_${name} PUBLIC muoncore_${dep})
   endforeach()
