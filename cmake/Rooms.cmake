@@ -4,14 +4,14 @@
 #   every *.cpp of the folder; DEPS are the rooms that its files may include (held by tools/check_layers.py);
 #   DEFINES are private; NO_TORCH: the room is compiled without LibTorch
 # muoncore_room_tests(NAME [LIBS target...])
-#   every *_test.cpp of tests/NAME; run by ctest as one process per file's test suites
+#   every *_test.cpp of tests/NAME; one entry of ctest
 
 add_library(muoncore_flags INTERFACE)
 target_compile_features(muoncore_flags INTERFACE cxx_std_20)
 target_compile_options(muoncore_flags INTERFACE -Wall -Wextra -Werror)
 target_include_directories(muoncore_flags INTERFACE "${PROJECT_SOURCE_DIR}")
 
-file(WRITE "${PROJECT_BINARY_DIR}/pch.cpp" "")
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/pch.cpp" CONTENT "")  # written once: rewriting it would rebuild all
 add_library(muoncore_pch OBJECT "${PROJECT_BINARY_DIR}/pch.cpp")
 target_link_libraries(muoncore_pch PRIVATE muoncore_flags muoncore::torch)
 target_precompile_headers(muoncore_pch PRIVATE "${PROJECT_SOURCE_DIR}/cmake/pch.h")

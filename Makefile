@@ -1,0 +1,43 @@
+# make build   the program, at build/release/muoncore
+# make test    all tests
+# make demo    the main job: post-train a small model with Muon and with AdamW, and compare
+# make soak    what takes longer than a test may
+# make asan    the C++ tests under AddressSanitizer and UBSan
+# make parity GOLDEN=DIR   replay recorded outputs of the real Megatron-Core and Emerging-Optimizers
+# Each sets up what it needs (tools/setup.sh) and does no work twice.
+PRESET ?= release
+PYTHON := $(or $(MUONCORE_PYTHON),$(CURDIR)/.venv/bin/python)
+BUILD := build/$(PRESET)
+GOLDEN ?= ../shared/golden
+
+.PHONY: build test demo soak asan parity format setup
+
+build:
+	@tools/setup.sh build
+	@echo "build: $(BUILD)/muoncore (from nothing about 15 minutes on two cores; what is built already is kept)"
+	@cmake --preset $(PRESET) -DMUONCORE_PYTHON=$(PYTHON) $(CMAKE_ARGS) > /dev/null
+	@cmake --build --preset $(PRESET)
+
+test:
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory build
+	@echo "test: the rooms, the program, the layers (under 20 minutes on two cores)"
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+
+demo:
+	@tools/setup.sh build
+	@$(MAKE) --no-print-directory build
+	@tools/demo.sh $(BUILD)/muoncore
+
+asan:
+	@$(MAKE) --no-print-directory build PRESET=asan
+	@ASAN_OPTIONS=detect_leaks=0 ctest --test-dir build/asan --output-on-failure --no-tests=error -E 'program|layers'
+
+soak: test
+	@tools/soak.sh $(BUILD)/muoncore
+
+parity: build
+	@$(BUILD)/muoncore parity --golden $(GOLDEN)
+
+format:
+	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
