@@ -20,43 +20,23 @@
 
 namespace muoncore::io {
 
-// In the order of the Rust crate (alignment ascending), which decides the order of tensors in a
-// written file.
+// In the order of the Rust crate (alignment ascending): it decides the order of tensors in a file.
+// clang-format off
 enum class Dtype {
-  kBool,
-  kF4,
-  kF6E2M3,
-  kF6E3M2,
-  kU8,
-  kI8,
-  kF8E5M2,
-  kF8E4M3,
-  kF8E8M0,
-  kF8E4M3Fnuz,
-  kF8E5M2Fnuz,
-  kI16,
-  kU16,
-  kF16,
-  kBF16,
-  kI32,
-  kU32,
-  kF32,
-  kC64,
-  kF64,
-  kI64,
-  kU64,
-};  // clang-format off
+  kBool, kF4, kF6E2M3, kF6E3M2, kU8, kI8, kF8E5M2, kF8E4M3, kF8E8M0, kF8E4M3Fnuz, kF8E5M2Fnuz,
+  kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kC64, kF64, kI64, kU64
+};
+// clang-format on
 
-const char* to_string(Dtype dtype);   // the format's name: "BF16"
-int64_t bits_of(Dtype dtype);         // bits of one element: 4 to 64
+const char* to_string(Dtype dtype);  // the format's name: "BF16"
+int64_t bits_of(Dtype dtype);        // bits of one element: 4 to 64
 
 struct SafetensorsEntry {
   std::string name;
   Dtype dtype = Dtype::kF32;
-  std::vector<int64_t> shape;         // {} is a scalar; a dimension may be 0
-  std::span<const std::byte> bytes;   // not necessarily aligned in a foreign file
+  std::vector<int64_t> shape;        // {} is a scalar; a dimension may be 0
+  std::span<const std::byte> bytes;  // not necessarily aligned in a foreign file
 };
-// clang-format on
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
