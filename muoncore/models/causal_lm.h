@@ -1,0 +1,62 @@
+// A decoder-only transformer: Llama, SmolLM2, Qwen2, Qwen3. Parameters carry Hugging Face's names.
+//
+// RMSNorm (Zhang, Sennrich, 2019) in fp32; grouped-query attention (Ainslie et al., 2023) with RoPE
+// (Su et al., 2021) in the rotate-half form; SwiGLU (Shazeer, 2020); optional QK-norm, biases and
+// tied embeddings.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "muoncore/core/param_spec.h"
+#include "muoncore/models/config.h"
+#include "muoncore/models/kv_cache.h"
+#include "muoncore/models/rope.h"
+
+namespace muoncore::models {
+
+class DecoderLayer;
+class RmsNorm;
+
+class CausalLM : public torch::nn::Module {
+ public:
+  // Parameters are allocated, not initialized: call init_weights, or load into them. dtype: fp32,
+  // bf16 (or fp64, for gradient checks). Throws Error as validate().
+  explicit CausalLM(ModelConfig config, at::ScalarType dtype = at::kFloat,
+                    at::Device device = at::kCPU);
+  ~CausalLM() override;
+
+  const ModelConfig& config() const { return config_; }
+  at::ScalarType dtype() const { return embedding_.scalar_type(); }
+
+  // ids [B, T] int64 -> hidden states after the last norm, [B, T, hidden], in the model's dtype.
+  // Token t of a row sees tokens 0..t of that row, so sequences are right-padded and what stands in
+  // the padding is never seen by a real token. With a cache (no gradients): the row's tokens so far
+  // come before, and the cache grows by T tokens a row. Throws Error when ids is not [B, T] int64
+  // or the cache has other rows or no room. Ids are not range-checked here.
+  at::Tensor forward_hidden(const at::Tensor& ids, KvCache* cache = nullptr);
+
+  // hidden [..., hidden] -> [..., vocab], in the model's dtype.
+  at::Tensor logits(const at::Tensor& hidden);
+
+  std::vector<ParamSpec> param_specs() const;  // in the order of named_parameters()
+  std::vector<std::pair<std::string, at::Tensor>> named_params()
+      const;  // same order; the parameters themselves
+
+  // In place: matrices and embeddings normal(0, initializer_range), each value a function of (seed,
+  // parameter name, index) alone; norms 1, biases 0.
+  void init_weights(uint64_t seed);
+
+ private:
+  ModelConfig config_;
+  at::Tensor embedding_, head_;  // the same tensor when tied
+  std::vector<std::shared_ptr<DecoderLayer>> layers_;
+  std::shared_ptr<RmsNorm> norm_;
+  RopeTable rope_;
+};
+
+}  // namespace muoncore::models
