@@ -1,0 +1,40 @@
+// The stages of Muon's update around the orthogonalization, one place each. All tensors of one call
+// share shape and dtype (fp32 or fp64); what ends in `_` is written in place.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string_view>
+
+namespace muoncore::muon {
+
+// Applied before the momentum, on the base learning rate. Source: Emerging-Optimizers
+// WeightDecayMixin.
+enum class WeightDecayMethod {
+  kNone,
+  kDecoupled,    // p -= wd lr p
+  kIndependent,  // p -= wd p
+  kPalm,         // p -= wd lr^2 p
+  kL2,           // gradient + wd p
+};
+WeightDecayMethod parse_weight_decay_method(std::string_view text);  // throws, naming the words
+
+// param_ is multiplied by 1 - rate; nothing for kNone and kL2.
+void apply_weight_decay_(const at::Tensor& param_, WeightDecayMethod method, double weight_decay,
+                         double lr);
+
+// The gradient as momentum sees it: grad * grad_scale (the clip coefficient), plus wd * param under
+// kL2, in `dtype`. grad itself, without a copy, where nothing is to be done; never writes it.
+at::Tensor effective_gradient(const at::Tensor& grad, double grad_scale, const at::Tensor& param,
+                              WeightDecayMethod method, double weight_decay, at::ScalarType dtype);
+
+// EMA: buffer <- lerp(buffer, grad, 1 - momentum), in the two-branch form of ATen's lerp, which is
+// exact at both ends.
+void update_momentum_(const at::Tensor& buffer_, const at::Tensor& grad, double momentum);
+
+// What is orthogonalized: lerp(grad, buffer, momentum) with Nesterov (a new tensor), else the
+// buffer itself (read only).
+at::Tensor momentum_direction(const at::Tensor& buffer, const at::Tensor& grad, double momentum,
+                              bool nesterov);
+
+}  // namespace muoncore::muon

@@ -1,0 +1,94 @@
+// Muon as a real torch optimizer: momentum, orthogonalization by Newton-Schulz, a shape-dependent
+// scale, weight decay. For each matrix: p <- decay(p); M <- lerp(M, g, 1 - momentum); U = nesterov
+// ? lerp(g, M, momentum) : M; p <- p - lr * extra_scale_factor * scale(rows, cols) *
+// newton_schulz(U). Sources: Emerging-Optimizers 0.3.0 `OrthogonalizedOptimizer`, Megatron-Core
+// 0.19.2 `TensorParallelMuon`.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "muoncore/core/param_spec.h"
+#include "muoncore/optim/managed_optimizer.h"
+
+namespace muoncore::optim {
+
+// Defaults: Megatron's and verl's. Words and numbers are checked when a group is added and again at
+// each step.
+struct MuonOptions : public torch::optim::OptimizerCloneableOptions<MuonOptions> {
+  MuonOptions(double lr = 3e-4);  // NOLINT(google-explicit-constructor): as torch's own options
+  TORCH_ARG(double, lr) = 3e-4;
+  TORCH_ARG(double, momentum) = 0.95;  // in [0, 1)
+  TORCH_ARG(bool, nesterov) = false;
+  TORCH_ARG(double, weight_decay) = 0.01;
+  TORCH_ARG(std::string,
+            weight_decay_method) = "decoupled";          // none, decoupled, independent, palm, l2
+  TORCH_ARG(std::string, coefficient_type) = "quintic";  // muon/coefficients.h, or custom
+  TORCH_ARG(std::vector<double>, custom_coefficients) = {};  // a, b, c of each step, for "custom"
+  TORCH_ARG(int64_t, num_ns_steps) = 5;
+  TORCH_ARG(std::string, fp32_matmul_prec) = "medium";  // highest, high: fp32; medium: bf16
+  TORCH_ARG(std::string, scale_mode) = "spectral";      // muon/scale_mode.h
+  TORCH_ARG(double, extra_scale_factor) = 1.0;          // > 0
+  TORCH_ARG(std::optional<double>,
+            ns_eps) = std::nullopt;  // absent: scale-free; else x / max(norm, ns_eps)
+  TORCH_ARG(bool,
+            upstream_exact) = false;  // upstream's coefficient sets without safety factor or guard
+
+ public:
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+  double get_lr() const override;
+  void set_lr(const double lr) override;
+};
+
+// Throws Error for a value that Muon cannot work with.
+void check_options(const MuonOptions& options);
+
+struct MuonParamState : public torch::optim::OptimizerCloneableParamState<MuonParamState> {
+  TORCH_ARG(torch::Tensor, momentum_buffer);  // param's shape; fp32 (fp64 for fp64 parameters)
+
+ public:
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+};
+
+// Parameters: [rows, cols], or [batch, rows, cols] where every slice is a matrix of its own; fp32,
+// fp64, bf16 or fp16 (the last two are computed in fp32 and rounded once per step). Others throw
+// when they are added. A parameter without a gradient is skipped: no decay, no momentum. Gradients
+// are read, never written.
+class Muon : public ManagedOptimizer {
+ public:
+  // A group's options are taken as they are given; a group without options takes the defaults.
+  explicit Muon(const std::vector<torch::optim::OptimizerParamGroup>& param_groups,
+                MuonOptions defaults = {});
+  explicit Muon(std::vector<torch::Tensor> params, MuonOptions defaults = {});
+
+  // As torch's, but the options of the group stay as they are given.
+  void add_param_group(const torch::optim::OptimizerParamGroup& param_group);
+
+  // Declares the logical matrices of one parameter (spec.blocks) and its name for messages. Without
+  // it a parameter is one matrix (one per slice). Throws when the blocks do not fit the parameter
+  // or the parameter is not of this optimizer.
+  void set_spec(const torch::Tensor& param, const ParamSpec& spec);
+
+  void step_with(const StepArgs& args) override;
+  int64_t state_bytes() const override;
+
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;  // momentum of another dtype is cast
+
+ private:
+  void adopt_group(size_t index, const torch::optim::OptimizerParamGroup& given);
+  const ParamSpec& spec_of(const torch::Tensor& param) const;
+  void step_group(size_t index, const StepArgs& args);
+
+  std::unordered_map<void*, ParamSpec> specs_;  // by TensorImpl
+};
+
+}  // namespace muoncore::optim
