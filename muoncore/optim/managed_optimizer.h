@@ -1,38 +1,71 @@
-// The optimizers of this project as real `torch::optim::Optimizer`s, with what a trainer needs beside `step()`.
+// The optimizers of this project as real `torch::optim::Optimizer`s, with what a trainer needs
+// beside `step()`.
 #pragma once
 
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace muoncore::optim {
 
-// What a step is told from outside. Gradients are never written by an optimizer: the clip coefficient comes as an
-// argument and is applied where the gradient is read.
+// What a step is told from outside. Gradients are never written by an optimizer: the clip
+// coefficient comes as an argument and is applied where the gradient is read.
 struct StepArgs {
-  double grad_scale = 1.0;  // every gradient counts as grad * grad_scale; in (0, 1] when it is a clip coefficient
+  double grad_scale =
+      1.0;  // every gradient counts as grad * grad_scale; in (0, 1] when it is a clip coefficient
 };
 
 // What a step did, summed over one parameter group.
 struct GroupStats {
-  int64_t matrices = 0;             // logical matrices that were orthogonalized (Newton-Schulz calls); 0 for AdamW
-  int64_t elements = 0;             // elements updated
-  double update_square_sum = 0.0;   // sum over elements of (update / lr)^2, weight decay left out
-  double update_rms() const;        // sqrt(update_square_sum / elements); 0 when nothing was updated
+  int64_t matrices =
+      0;  // logical matrices that were orthogonalized (Newton-Schulz calls); 0 for AdamW
+  int64_t elements = 0;            // elements updated
+  double update_square_sum = 0.0;  // sum over elements of (update / lr)^2, weight decay left out
+  double update_rms() const;       // sqrt(update_square_sum / elements); 0 when nothing was updated
 };
+
+// The state held for one parameter, by its name in checkpoints ("momentum_buffer"; "exp_avg",
+// "exp_avg_sq", "step").
+using ParamState = std::map<std::string, at::Tensor>;
 
 class ManagedOptimizer : public torch::optim::Optimizer {
  public:
-  using torch::optim::Optimizer::Optimizer;
+  // The options of each group hold as they were given (torch's base constructor replaces those of
+  // optimizers that it does not know by the defaults); a group without options takes the defaults.
+  ManagedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                   std::unique_ptr<torch::optim::OptimizerOptions> defaults);
+  ManagedOptimizer(std::vector<at::Tensor> params,
+                   std::unique_ptr<torch::optim::OptimizerOptions> defaults);
 
-  // One step over every parameter that has a gradient. The caller has made sure that all gradients are finite.
+  // As above for one more group. Hides torch's, which is not virtual.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group);
+
+  // One step over every parameter that has a gradient. The caller has made sure that all gradients
+  // are finite. A gradient may be narrower than its parameter (bf16 on an fp32 master): it is used
+  // in the parameter's precision.
   virtual void step_with(const StepArgs& args) = 0;
 
-  // torch's entry: runs the closure if there is one (with gradients on), then step_with({}). Returns its loss.
+  // torch's entry: runs the closure if there is one (with gradients on), then step_with({}).
+  // Returns its loss.
   at::Tensor step(LossClosure closure = nullptr) override;
 
   // Bytes of optimizer state now held (momentum, moments; step counters and masters left out).
   virtual int64_t state_bytes() const = 0;
+
+  // The state of one parameter as aliases of what is held (no copies); empty before its first step.
+  virtual ParamState param_state(const at::Tensor& param) const = 0;
+  // Replaces it. The tensors are taken over, not copied. Throws when a name is missing, unknown, or
+  // of a wrong shape or dtype, and then changes nothing.
+  virtual void set_param_state(const at::Tensor& param, const ParamState& state) = 0;
+
+  // Weight decay of one parameter group (torch's options have a virtual for the learning rate
+  // only).
+  virtual double weight_decay(size_t group) const = 0;
+  virtual void set_weight_decay(size_t group, double weight_decay) = 0;
 
   // Statistics of the last step, one entry per parameter group.
   const std::vector<GroupStats>& last_stats() const { return stats_; }

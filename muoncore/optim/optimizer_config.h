@@ -1,0 +1,85 @@
+// The optimizer's settings as plain data, under verl's and Megatron's key names; defaults are those
+// of verl's trainer/config/optim/megatron.yaml, but for muon_tp_mode (design.md, "Decisions": the
+// result must not depend on the tensor-parallel size). Filled by train/config, checked by
+// validate().
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "muoncore/optim/param_scheduler.h"
+#include "muoncore/optim/routing.h"
+
+namespace muoncore::optim {
+
+struct OptimizerConfig {
+  std::string optimizer = "adam";  // muon, adam (= adamw: decoupled weight decay)
+  double lr = 1e-3;
+  double min_lr = 0.0;
+  double weight_decay = 0.01;
+  std::array<double, 2> betas{
+      0.9, 0.999};  // the one source for AdamW and for muon_match_adamw_update_rms
+  double adam_eps = 1e-8;
+  double clip_grad = 1.0;  // 0: off
+
+  // Learning-rate and weight-decay schedule.
+  int64_t total_training_steps = -1;  // must be set (> 0) for a scheduler
+  double lr_warmup_init = 0.0;
+  int64_t lr_warmup_steps = -1;  // <= 0: int(lr_warmup_steps_ratio * lr_decay_steps)
+  double lr_warmup_steps_ratio = 0.0;
+  std::optional<int64_t> lr_decay_steps;  // none: total_training_steps
+  std::string lr_decay_style = "constant";
+  std::string weight_decay_incr_style = "constant";
+  std::optional<double>
+      start_weight_decay;  // none: weight_decay (Megatron's keys; verl has only the constant)
+  std::optional<double> end_weight_decay;
+  std::string lr_wsd_decay_style = "exponential";
+  std::optional<int64_t> lr_wsd_decay_steps;
+
+  // Muon.
+  double muon_momentum = 0.95;
+  bool muon_nesterov = false;
+  bool muon_split_qkv =
+      true;  // false: parameters that fuse several matrices are orthogonalized as one
+  std::string muon_scale_mode = "spectral";
+  std::string muon_coefficient_type = "quintic";
+  int64_t muon_num_ns_steps = 5;
+  std::string muon_tp_mode = "duplicated";
+  std::string muon_fp32_matmul_prec = "medium";
+  std::string muon_ns_impl = "standard";
+  double muon_extra_scale_factor = 1.0;  // 1: not set
+  std::string muon_scalar_optimizer = "adam";
+  bool muon_match_adamw_update_rms = false;
+
+  // What AdamW updates in a Muon run, where it is to differ; none: as Muon.
+  std::optional<double> adam_lr;
+  std::optional<double> adam_min_lr;
+  std::optional<double> adam_weight_decay;
+
+  std::vector<RoutingRule> routing_rules;
+  bool decay_vectors =
+      false;  // true: weight decay on biases and 1-D parameters too (Megatron without a scheduler)
+  bool measure_update_rms = true;
+};
+
+// Throws on every value out of range, unknown name and contradictory pair; names the key, the
+// value, what is allowed and the nearest name. `prefix` goes before each key in messages
+// ("actor_rollout_ref.actor.optim.").
+void validate(const OptimizerConfig& config, const std::string& prefix = "");
+
+// True when config.optimizer is Muon. Throws on an unknown optimizer.
+bool uses_muon(const OptimizerConfig& config);
+
+// The factor that Muon really uses: muon::adamw_rms_match_scale_factor(betas[0]) under
+// muon_match_adamw_update_rms, else muon_extra_scale_factor. Throws where the two contradict each
+// other or the scale mode is not spectral.
+double resolved_extra_scale_factor(const OptimizerConfig& config);
+
+// The schedule these settings describe. Throws as OptimizerParamScheduler does, and without
+// total_training_steps.
+SchedulerOptions scheduler_options(const OptimizerConfig& config);
+
+}  // namespace muoncore::optim
