@@ -22,7 +22,7 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   check(path_.has_filename(), "cannot write '{}': it names no file", path_.string());
   std::string pattern =
-      (folder_of(path_) / ("." + path_.filename().string() + ".tmp-XXXXXX")).string();
+      fmt::format("{}/.{}.tmp-XXXXXX", folder_of(path_).string(), path_.filename().string());
   descriptor_ = ::mkostemp(pattern.data(), O_CLOEXEC);
   check(descriptor_ >= 0, "cannot write {}: {}", path_.string(), std::strerror(errno));
   temporary_ = pattern;

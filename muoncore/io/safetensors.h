@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +31,7 @@ enum class Dtype {
 
 const char* to_string(Dtype dtype);  // the format's name: "BF16"
 int64_t bits_of(Dtype dtype);        // bits of one element: 4 to 64
+std::optional<Dtype> dtype_named(std::string_view name);
 
 struct SafetensorsEntry {
   std::string name;
