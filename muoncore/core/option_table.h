@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -42,10 +43,12 @@ struct Option {
   std::optional<size_t> size = {};           // of a list
   std::string why_only = "";      // reason when `choices` or the range is narrower than verl's
   std::vector<Option> keys = {};  // of a mapping: what it may hold (paths relative to it)
+  bool names_file = false;        // a text or texts: a path; a leading ~/ is the home folder
   bool added = false;             // a key that verl does not have
 };
 
-// A key (or a whole subtree) of verl's that is refused by name.
+// A key (or a whole subtree) of verl's that is refused by name. A path that starts with "*." is
+// that key anywhere.
 struct Refusal {
   std::string path;
   std::string reason;
@@ -69,11 +72,13 @@ class OptionTable {
 
  private:
   void collect(const YamlNode& tree, const std::string& prefix, ResolvedOptions& values) const;
+  const Refusal* refusal_of(const std::string& path) const;
   [[noreturn]] void refuse_unknown(const std::string& path, const YamlNode& node) const;
 
   std::vector<Option> options_;
   std::vector<Refusal> refusals_;
   std::unordered_map<std::string, size_t> index_;
+  std::set<std::string> sections_;
 };
 
 // Checks one value against its option; returns it in the option's own type (an integer becomes a

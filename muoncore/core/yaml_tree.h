@@ -1,5 +1,5 @@
 // A strict YAML tree: every node knows its type and its position. Stricter than YAML: a duplicate
-// key, an anchor, an alias, a tag, a merge key, a key that is no plain string, and a second
+// key, an anchor, an alias, a tag, a merge key, a key that is no scalar, and a second
 // document are errors. Scalars are typed by YAML 1.2's core schema with Python's booleans added, as
 // verl writes them: null ~, true True TRUE, false False FALSE, integers, floats (1e-6 too, which
 // YAML 1.1 reads as a string), strings. A quoted scalar is always a string.
