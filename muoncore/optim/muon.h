@@ -69,7 +69,8 @@ class Muon : public ManagedOptimizer {
                 MuonOptions defaults = {});
   explicit Muon(std::vector<torch::Tensor> params, MuonOptions defaults = {});
 
-  // As torch's, but the options of the group stay as they are given.
+  // As torch's, but the options of the group stay as they are given. Throws, and adds nothing, on
+  // bad options or parameters.
   void add_param_group(const torch::optim::OptimizerParamGroup& param_group);
 
   // Declares the logical matrices of one parameter (spec.blocks) and its name for messages. Without
@@ -83,9 +84,14 @@ class Muon : public ManagedOptimizer {
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;  // momentum of another dtype is cast
 
+  ParamState param_state(const at::Tensor& param) const override;  // "momentum_buffer"
+  void set_param_state(const at::Tensor& param, const ParamState& state) override;
+  double weight_decay(size_t group) const override;
+  void set_weight_decay(size_t group, double weight_decay) override;
+
  private:
-  void adopt_group(size_t index, const torch::optim::OptimizerParamGroup& given);
-  const ParamSpec& spec_of(const torch::Tensor& param) const;
+  const ParamSpec& spec_of(const at::Tensor& param) const;
+  at::Tensor& momentum_of(const at::Tensor& param);
   void step_group(size_t index, const StepArgs& args);
 
   std::unordered_map<void*, ParamSpec> specs_;  // by TensorImpl
