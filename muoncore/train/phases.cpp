@@ -1,0 +1,36 @@
+#include "muoncore/train/phases.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace muoncore::train {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+PhaseRecorder::Phase::Phase(PhaseRecorder& recorder, std::string name)
+    : recorder_(recorder), name_(std::move(name)) {
+  recorder_.memory_.enter(name_);
+}
+
+PhaseRecorder::Phase::~Phase() {
+  recorder_.timings_.add(name_, watch_.seconds());
+  recorder_.memory_.leave();
+}
+
+Metrics PhaseRecorder::take() {
+  Metrics metrics;
+  for (const auto& [phase, seconds] : timings_.all()) metrics["timing_s/" + phase] = seconds;
+  int64_t peak = live_bytes(device_);
+  for (const auto& [phase, bytes] : memory_.peaks()) {
+    metrics["perf/memory/peak_bytes/" + phase] = static_cast<double>(bytes);
+    peak = std::max(peak, bytes);
+  }
+  metrics["perf/memory/live_bytes"] = static_cast<double>(live_bytes(device_));
+  metrics["actor/perf/max_memory_allocated_gb"] = static_cast<double>(peak) / kGiB;
+  metrics["actor/perf/cpu_memory_used_gb"] = static_cast<double>(process_peak_bytes()) / kGiB;
+  timings_.clear();
+  memory_.clear();
+  return metrics;
+}
+
+}  // namespace muoncore::train

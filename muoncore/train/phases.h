@@ -1,0 +1,46 @@
+// Wall time and peak memory of the phases of a step: gen, reward, old_log_prob, ref, adv,
+// update_actor, optimizer_step, testing, save_checkpoint.
+#pragma once
+
+#include <string>
+
+#include "muoncore/core/memory.h"
+#include "muoncore/core/timer.h"
+#include "muoncore/train/metrics.h"
+
+namespace muoncore::train {
+
+class PhaseRecorder {
+ public:
+  explicit PhaseRecorder(const c10::Device& device) : device_(device), memory_(device) {}
+
+  // Ends the phase when destroyed. Phases may nest.
+  class Phase {
+   public:
+    Phase(PhaseRecorder& recorder, std::string name);
+    ~Phase();
+    Phase(const Phase&) = delete;
+    Phase& operator=(const Phase&) = delete;
+
+   private:
+    PhaseRecorder& recorder_;
+    std::string name_;
+    Stopwatch watch_;
+  };
+  [[nodiscard]] Phase phase(const std::string& name) { return Phase(*this, name); }
+
+  double seconds(const std::string& name) const { return timings_.seconds(name); }
+
+  // What was recorded since the last call, and forgets it:
+  //   timing_s/<phase>; perf/memory/peak_bytes/<phase>; perf/memory/live_bytes (now) and, under
+  //   verl's names and in GiB, actor/perf/max_memory_allocated_gb (the largest of the phases) and
+  //   actor/perf/cpu_memory_used_gb (the process's peak).
+  Metrics take();
+
+ private:
+  c10::Device device_;
+  Timings timings_;
+  PhaseMemory memory_;
+};
+
+}  // namespace muoncore::train

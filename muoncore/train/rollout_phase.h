@@ -1,0 +1,49 @@
+// The phases that make a RolloutBatch: sample, score, log-probabilities, advantages.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "muoncore/models/causal_lm.h"
+#include "muoncore/rl/advantage.h"
+#include "muoncore/rl/kl_penalty.h"
+#include "muoncore/train/metrics.h"
+#include "muoncore/train/micro_batches.h"
+#include "muoncore/train/rollout_batch.h"
+
+namespace muoncore::train {
+
+// Prompts first .. first + count of the task's training prompts, options.n responses each.
+RolloutBatch sample_rollouts(models::CausalLM& model, const data::Task& task,
+                             const data::Tokenizer& tokenizer, int64_t first, int64_t count,
+                             const rl::RolloutOptions& options);
+
+// Fills scores and rewards (equal so far).
+void score_rollouts(RolloutBatch& batch, const data::Task& task);
+
+struct LogProbPass {
+  at::Tensor log_probs;     // [N, T] fp32, 0 where no response token stands
+  double mean_entropy = 0;  // over response tokens; 0 if not asked
+};
+
+// Log-probabilities of the responses under `model` at the sampling temperature, forward only, in
+// micro-batches; the result does not depend on how they are cut (but for the last bits). `key`
+// names the option of a token limit that is too small.
+LogProbPass log_prob_pass(models::CausalLM& model, const RolloutBatch& batch, double temperature,
+                          const MicroBatchLimits& limits, const std::string& key,
+                          bool with_entropy);
+
+// Takes the KL penalty against ref_log_probs from the rewards, and steers the controller. Needs old
+// and reference log-probabilities. Adds actor/reward_kl_penalty and actor/reward_kl_penalty_coeff.
+void apply_kl_in_reward(RolloutBatch& batch, const rl::KlPenalty& penalty,
+                        rl::KlController& controller, Metrics& metrics);
+
+// Fills advantages from rewards, group by prompt.
+void compute_advantages(RolloutBatch& batch, bool norm_adv_by_std);
+
+// critic/{score,rewards,advantages}/*, response_length/*, prompt_length/*,
+// training/rollout_probs_diff_* (when old_log_probs are there) and the share of groups whose
+// rewards are all equal (critic/constant_groups).
+void add_rollout_metrics(const RolloutBatch& batch, int64_t max_response_length, Metrics& metrics);
+
+}  // namespace muoncore::train
