@@ -1,0 +1,1 @@
+"""What muoncore does in Python: the plots and the page of a report."""
