@@ -57,7 +57,8 @@ class ChainedOptimizer {
     std::vector<ChainedChild> children;
     std::vector<ChainedGroup> groups;
     double clip_grad = 1.0;
-    double extra_scale_factor = 1.0;
+    double extra_scale_factor = 1.0;  // Muon's, resolved; for reports
+    bool measure_update_rms = true;
   };
   explicit ChainedOptimizer(Parts parts);
   ChainedOptimizer(const ChainedOptimizer&) = delete;
@@ -74,8 +75,7 @@ class ChainedOptimizer {
   const std::vector<Route>& routing() const { return parts_.routes; }
   std::vector<ChainedGroup>& param_groups() { return parts_.groups; }
   const std::vector<ChainedGroup>& param_groups() const { return parts_.groups; }
-  ManagedOptimizer* child(
-      const std::string& name);  // "muon" or "adam"; nullptr when the chain has none
+  ManagedOptimizer* child(const std::string& name) const;  // "muon", "adam"; nullptr: not there
 
   int64_t state_bytes() const;  // momentum and moments of all children
   std::map<std::string, int64_t> state_bytes_by_optimizer() const;
@@ -93,7 +93,14 @@ class ChainedOptimizer {
 
  private:
   std::vector<size_t> params_with_gradients() const;
+  bool has_master(size_t i) const;
+  ManagedOptimizer& owner(size_t i) const;  // of parameter i
+  void lend_gradients(const std::vector<size_t>& stepped);
+  void write_back(const std::vector<size_t>& stepped);
+  void add_stats(const ChainedChild& child, StepResult& result) const;
   void check_orthogonalized(const std::vector<size_t>& stepped, int64_t calls) const;
+  at::Tensor take_master(size_t i, ParamState& state) const;
+
   Parts parts_;
 };
 

@@ -53,8 +53,11 @@ struct OptimizerConfig {
   double muon_extra_scale_factor = 1.0;  // 1: not set
   std::string muon_scalar_optimizer = "adam";
   bool muon_match_adamw_update_rms = false;
+  std::optional<double>
+      muon_ns_eps;  // none: scale-free; else norms are clamped to it (upstream: 1e-7)
 
-  // What AdamW updates in a Muon run, where it is to differ; none: as Muon.
+  // What AdamW updates in a Muon run, where it is to differ; none: as Muon. adam_weight_decay stays
+  // constant, whatever weight_decay_incr_style says.
   std::optional<double> adam_lr;
   std::optional<double> adam_min_lr;
   std::optional<double> adam_weight_decay;
@@ -71,15 +74,15 @@ struct OptimizerConfig {
 void validate(const OptimizerConfig& config, const std::string& prefix = "");
 
 // True when config.optimizer is Muon. Throws on an unknown optimizer.
-bool uses_muon(const OptimizerConfig& config);
+bool uses_muon(const OptimizerConfig& config, const std::string& prefix = "");
 
 // The factor that Muon really uses: muon::adamw_rms_match_scale_factor(betas[0]) under
 // muon_match_adamw_update_rms, else muon_extra_scale_factor. Throws where the two contradict each
 // other or the scale mode is not spectral.
-double resolved_extra_scale_factor(const OptimizerConfig& config);
+double resolved_extra_scale_factor(const OptimizerConfig& config, const std::string& prefix = "");
 
 // The schedule these settings describe. Throws as OptimizerParamScheduler does, and without
 // total_training_steps.
-SchedulerOptions scheduler_options(const OptimizerConfig& config);
+SchedulerOptions scheduler_options(const OptimizerConfig& config, const std::string& prefix = "");
 
 }  // namespace muoncore::optim

@@ -1,0 +1,174 @@
+#include "muoncore/optim/build.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "muoncore/core/check.h"
+#include "muoncore/muon/matrix_blocks.h"
+#include "muoncore/optim/adamw.h"
+#include "muoncore/optim/muon.h"
+
+namespace muoncore::optim {
+
+using torch::optim::OptimizerParamGroup;
+
+namespace {
+
+void check_params(const std::vector<NamedParam>& params, bool muon) {
+  std::set<std::string> names;
+  std::set<const void*> tensors;
+  for (const auto& [spec, tensor] : params) {
+    check(names.insert(spec.name).second, "parameter '{}' is given twice", spec.name);
+    check(tensors.insert(tensor.unsafeGetTensorImpl()).second,
+          "parameter '{}' is the tensor of another parameter too: give tied weights once",
+          spec.name);
+    check(tensor.sizes() == at::IntArrayRef(spec.shape),
+          "parameter '{}' has the shape [{}] where its spec says [{}]", spec.name,
+          fmt::join(tensor.sizes(), ", "), fmt::join(spec.shape, ", "));
+    check(tensor.is_leaf() && tensor.is_contiguous(), "parameter '{}' is no contiguous leaf",
+          spec.name);
+    const auto dtype = tensor.scalar_type();
+    check(!muon || dtype != at::kHalf,
+          "parameter '{}' is fp16: Muon takes fp32, bf16 or fp64 parameters", spec.name);
+    check(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble,
+          "parameter '{}' is {}: allowed are fp32, bf16 and fp64", spec.name, c10::toString(dtype));
+  }
+}
+
+at::Tensor master_of(const at::Tensor& param) {
+  if (param.scalar_type() != at::kBFloat16) return param;
+  return param.detach().to(at::kFloat).set_requires_grad(true);
+}
+
+std::vector<Route> routes_for(const std::vector<NamedParam>& params,
+                              const OptimizerConfig& config) {
+  std::vector<ParamSpec> specs;
+  for (const auto& param : params) specs.push_back(param.spec);
+  if (uses_muon(config)) {
+    auto routes = route_all(specs, config.routing_rules);
+    for (const auto& route : routes)
+      if (route.optimizer == "muon") return routes;
+    fail("optimizer: muon, but no parameter of this model is a matrix of the transformer body");
+  }
+  std::vector<Route> routes;
+  for (const auto& spec : specs)
+    routes.push_back({spec.name, "adam", fmt::format("optimizer: {}", config.optimizer)});
+  return routes;
+}
+
+// Weight decay is for what has a direction to shrink. Source: Megatron-Core,
+// get_standard_config_overrides.
+bool is_decayed(const ParamSpec& spec, const OptimizerConfig& config) {
+  return config.decay_vectors || (spec.shape.size() >= 2 && spec.role != ParamRole::kBias);
+}
+
+// The parameters of one group, in order.
+struct Members {
+  std::vector<at::Tensor> tensors;
+  std::vector<std::string> names;
+};
+
+Members members(const ChainedOptimizer::Parts& parts, const OptimizerConfig& config,
+                const std::string& optimizer, bool decayed) {
+  Members found;
+  for (size_t i = 0; i < parts.params.size(); ++i) {
+    const ParamSpec& spec = parts.params[i].spec;
+    if (parts.routes[i].optimizer != optimizer || is_decayed(spec, config) != decayed) continue;
+    found.tensors.push_back(parts.masters[i]);
+    found.names.push_back(spec.name);
+  }
+  return found;
+}
+
+MuonOptions muon_options(const OptimizerConfig& config) {
+  return MuonOptions(config.lr)
+      .momentum(config.muon_momentum)
+      .nesterov(config.muon_nesterov)
+      .weight_decay(config.weight_decay)
+      .coefficient_type(config.muon_coefficient_type)
+      .num_ns_steps(config.muon_num_ns_steps)
+      .fp32_matmul_prec(config.muon_fp32_matmul_prec)
+      .scale_mode(config.muon_scale_mode)
+      .extra_scale_factor(resolved_extra_scale_factor(config))
+      .ns_eps(config.muon_ns_eps);
+}
+
+AdamWOptions adam_options(const OptimizerConfig& config) {
+  return AdamWOptions(config.adam_lr.value_or(config.lr))
+      .betas({config.betas[0], config.betas[1]})
+      .eps(config.adam_eps)
+      .weight_decay(config.adam_weight_decay.value_or(config.weight_decay));
+}
+
+// Adds the groups `name` and `name`_no_decay, those that have members, to the optimizer and to the
+// parts.
+template <typename Optimizer, typename Options>
+void add_groups(ChainedOptimizer::Parts& parts, Optimizer& optimizer, const OptimizerConfig& config,
+                const std::string& name, const Options& options, const GroupSchedule& schedule) {
+  for (bool decayed : {true, false}) {
+    Members found = members(parts, config, name, decayed);
+    if (found.tensors.empty()) continue;
+    ChainedGroup group{decayed ? name : name + "_no_decay", schedule, &optimizer,
+                       optimizer.param_groups().size(), std::move(found.names)};
+    group.schedule.wd_mult = decayed ? 1.0 : 0.0;
+    Options own = options;
+    own.weight_decay(options.weight_decay() * group.schedule.wd_mult);
+    optimizer.add_param_group(
+        OptimizerParamGroup(std::move(found.tensors), std::make_unique<Options>(own)));
+    parts.groups.push_back(std::move(group));
+  }
+}
+
+void add_muon(ChainedOptimizer::Parts& parts, const OptimizerConfig& config) {
+  const MuonOptions options = muon_options(config);
+  auto muon = std::make_unique<Muon>(std::vector<OptimizerParamGroup>{}, options);
+  add_groups(parts, *muon, config, "muon", options,
+             {.max_lr = config.lr, .min_lr = config.min_lr, .start_wd = {}, .end_wd = {}});
+  for (size_t i = 0; i < parts.params.size(); ++i) {
+    if (parts.routes[i].optimizer != "muon") continue;
+    ParamSpec spec = parts.params[i].spec;
+    if (!config.muon_split_qkv) spec.blocks = {};
+    muon->set_spec(parts.masters[i], spec);
+    parts.matrices[i] = muoncore::muon::count_matrices(spec.shape, spec.blocks);
+  }
+  parts.children.push_back({"muon", std::move(muon)});
+}
+
+void add_adam(ChainedOptimizer::Parts& parts, const OptimizerConfig& config) {
+  const AdamWOptions options = adam_options(config);
+  auto adam = std::make_unique<AdamW>(std::vector<OptimizerParamGroup>{}, options);
+  GroupSchedule schedule{.max_lr = options.lr(),
+                         .min_lr = config.adam_min_lr.value_or(config.min_lr),
+                         .start_wd = config.adam_weight_decay,
+                         .end_wd = config.adam_weight_decay};
+  add_groups(parts, *adam, config, "adam", options, schedule);
+  if (!adam->param_groups().empty()) parts.children.push_back({"adam", std::move(adam)});
+}
+
+}  // namespace
+
+std::unique_ptr<ChainedOptimizer> build_optimizer(const std::vector<NamedParam>& params,
+                                                  const OptimizerConfig& config) {
+  validate(config);
+  check(!params.empty(), "an optimizer needs at least one parameter");
+  check_params(params, uses_muon(config));
+  ChainedOptimizer::Parts parts;
+  parts.params = params;
+  parts.routes = routes_for(params, config);
+  parts.matrices.assign(params.size(), 0);
+  for (const auto& param : params) parts.masters.push_back(master_of(param.tensor));
+  parts.clip_grad = config.clip_grad;
+  parts.measure_update_rms = config.measure_update_rms;
+  if (uses_muon(config)) {
+    parts.extra_scale_factor = resolved_extra_scale_factor(config);
+    add_muon(parts, config);
+  }
+  add_adam(parts, config);
+  for (auto& child : parts.children)
+    child.optimizer->set_measure_update_rms(config.measure_update_rms);
+  return std::make_unique<ChainedOptimizer>(std::move(parts));
+}
+
+}  // namespace muoncore::optim

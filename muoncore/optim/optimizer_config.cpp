@@ -1,0 +1,162 @@
+#include "muoncore/optim/optimizer_config.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "muoncore/core/check.h"
+#include "muoncore/muon/coefficients.h"
+#include "muoncore/muon/newton_schulz.h"
+#include "muoncore/muon/scale_mode.h"
+#include "muoncore/optim/check_choice.h"
+
+namespace muoncore::optim {
+namespace {
+
+// Upstream's other optimizers: known by name, so that nobody takes them for typing errors.
+const std::vector<std::string> kOthers{"sgd",  "adaptive_muon", "dist_muon", "dist_adam",
+                                       "lion", "soap",          "adagrad",   "muon_adamw"};
+
+struct Checker {
+  const OptimizerConfig& config;
+  const std::string& prefix;
+
+  void range(const char* key, double value, bool ok, const char* allowed) const {
+    check(ok, "{}{}: {}: allowed are {}", prefix, key, value, allowed);
+  }
+  void from_zero(const char* key, double value) const {
+    range(key, value, value >= 0.0 && std::isfinite(value), "finite numbers from 0");
+  }
+  void below_one(const char* key, double value) const {
+    range(key, value, value >= 0.0 && value < 1.0, "numbers from 0 to below 1");
+  }
+  void choice(const char* key, const std::string& value,
+              const std::vector<std::string>& choices) const {
+    check_choice(prefix + key, value, choices);
+  }
+
+  void base() const;
+  void adam_only() const;
+  void scalar_part() const;
+  void muon() const;
+};
+
+void Checker::base() const {
+  from_zero("lr", config.lr);
+  from_zero("min_lr", config.min_lr);
+  check(config.min_lr <= config.lr, "{0}min_lr: {1} is above {0}lr: {2}", prefix, config.min_lr,
+        config.lr);
+  from_zero("weight_decay", config.weight_decay);
+  for (double beta : config.betas) below_one("betas", beta);
+  range("adam_eps", config.adam_eps, config.adam_eps > 0.0 && std::isfinite(config.adam_eps),
+        "finite numbers above 0");
+  from_zero("clip_grad", config.clip_grad);
+}
+
+void Checker::adam_only() const {
+  check(!config.adam_lr && !config.adam_min_lr && !config.adam_weight_decay,
+        "{0}adam_lr, {0}adam_min_lr and {0}adam_weight_decay set AdamW apart from Muon: under "
+        "{0}optimizer: {1} set {0}lr, {0}min_lr and {0}weight_decay",
+        prefix, config.optimizer);
+  check(config.routing_rules.empty(), "{0}routing_rules need {0}optimizer: muon, not {1}", prefix,
+        config.optimizer);
+  check(!config.muon_match_adamw_update_rms,
+        "{0}muon_match_adamw_update_rms needs {0}optimizer: muon, not {1}", prefix,
+        config.optimizer);
+}
+
+// What AdamW has of its own in a Muon run.
+void Checker::scalar_part() const {
+  choice("muon_scalar_optimizer", config.muon_scalar_optimizer, {"adam", "adamw", "lion"});
+  check(config.muon_scalar_optimizer != "lion",
+        "{}muon_scalar_optimizer: lion is not supported yet: choose adam", prefix);
+  const double lr = config.adam_lr.value_or(config.lr);
+  const double min_lr = config.adam_min_lr.value_or(config.min_lr);
+  from_zero("adam_lr", lr);
+  from_zero("adam_min_lr", min_lr);
+  check(min_lr <= lr, "{0}{1}: {2} is above {0}{3}: {4}", prefix,
+        config.adam_min_lr ? "adam_min_lr" : "min_lr", min_lr, config.adam_lr ? "adam_lr" : "lr",
+        lr);
+  from_zero("adam_weight_decay", config.adam_weight_decay.value_or(config.weight_decay));
+}
+
+void Checker::muon() const {
+  below_one("muon_momentum", config.muon_momentum);
+  choice("muon_scale_mode", config.muon_scale_mode, {"spectral", "unit_rms_norm", "shape_scaling"});
+  std::vector<std::string> types;
+  for (const auto& set : muoncore::muon::all_coefficient_sets()) types.push_back(set.name);
+  choice("muon_coefficient_type", config.muon_coefficient_type, types);
+  check(config.muon_num_ns_steps >= 1, "{}muon_num_ns_steps: {}: allowed are numbers from 1",
+        prefix, config.muon_num_ns_steps);
+  choice("muon_tp_mode", config.muon_tp_mode, {"duplicated", "distributed", "blockwise"});
+  choice("muon_fp32_matmul_prec", config.muon_fp32_matmul_prec, {"highest", "high", "medium"});
+  choice("muon_ns_impl", config.muon_ns_impl, {"standard", "fast", "faster"});
+  check(config.muon_ns_impl == "standard",
+        "{}muon_ns_impl: {} is not supported yet: choose standard", prefix, config.muon_ns_impl);
+  from_zero("muon_ns_eps", config.muon_ns_eps.value_or(0.0));
+  const double factor = config.muon_extra_scale_factor;
+  range("muon_extra_scale_factor", factor, factor > 0.0 && std::isfinite(factor),
+        "finite numbers above 0");
+  resolved_extra_scale_factor(config, prefix);
+  muoncore::muon::NewtonSchulzOptions options;
+  options.coefficient_type = config.muon_coefficient_type;
+  options.steps = config.muon_num_ns_steps;
+  muoncore::muon::resolve_coefficients(options);  // refuses what diverges
+}
+
+}  // namespace
+
+bool uses_muon(const OptimizerConfig& config, const std::string& prefix) {
+  const std::string& name = config.optimizer;
+  check(std::find(kOthers.begin(), kOthers.end(), name) == kOthers.end(),
+        "{}optimizer: {} is not supported: allowed are muon, adam, adamw", prefix, name);
+  check_choice(prefix + "optimizer", name, {"muon", "adam", "adamw"});
+  return name == "muon";
+}
+
+void validate(const OptimizerConfig& config, const std::string& prefix) {
+  const Checker checker{config, prefix};
+  const bool muon = uses_muon(config, prefix);
+  checker.base();
+  if (!muon) return checker.adam_only();
+  checker.scalar_part();
+  checker.muon();
+}
+
+double resolved_extra_scale_factor(const OptimizerConfig& config, const std::string& prefix) {
+  if (!config.muon_match_adamw_update_rms) return config.muon_extra_scale_factor;
+  check(config.muon_extra_scale_factor == 1.0,
+        "{0}muon_match_adamw_update_rms computes the factor itself: it contradicts "
+        "{0}muon_extra_scale_factor: {1}; set exactly one of the two",
+        prefix, config.muon_extra_scale_factor);
+  check(config.muon_scale_mode == "spectral",
+        "{0}muon_match_adamw_update_rms holds for {0}muon_scale_mode: spectral only, not {1}",
+        prefix, config.muon_scale_mode);
+  return muoncore::muon::adamw_rms_match_scale_factor(config.betas[0]);
+}
+
+SchedulerOptions scheduler_options(const OptimizerConfig& config, const std::string& prefix) {
+  check(config.total_training_steps >= 1,
+        "{}total_training_steps: {}: a schedule needs at least one step", prefix,
+        config.total_training_steps);
+  const double ratio = config.lr_warmup_steps_ratio;
+  check(ratio >= 0.0 && ratio < 1.0,
+        "{}lr_warmup_steps_ratio: {}: allowed are numbers from 0 to below 1", prefix, ratio);
+  SchedulerOptions options;
+  options.lr_warmup_init = config.lr_warmup_init;
+  options.lr_decay_steps = config.lr_decay_steps.value_or(config.total_training_steps);
+  options.lr_warmup_steps =
+      config.lr_warmup_steps > 0
+          ? config.lr_warmup_steps
+          : static_cast<int64_t>(ratio * static_cast<double>(options.lr_decay_steps));
+  options.lr_decay_style = config.lr_decay_style;
+  options.lr_wsd_decay_style = config.lr_wsd_decay_style;
+  options.lr_wsd_decay_steps = config.lr_wsd_decay_steps;
+  options.start_wd = config.start_weight_decay.value_or(config.weight_decay);
+  options.end_wd = config.end_weight_decay.value_or(config.weight_decay);
+  options.wd_incr_steps = config.total_training_steps;
+  options.wd_incr_style = config.weight_decay_incr_style;
+  validate(options, prefix);
+  return options;
+}
+
+}  // namespace muoncore::optim
