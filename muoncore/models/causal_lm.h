@@ -21,6 +21,7 @@ namespace muoncore::models {
 
 class DecoderLayer;
 class RmsNorm;
+struct ForwardContext;
 
 class CausalLM : public torch::nn::Module {
  public:
@@ -43,20 +44,23 @@ class CausalLM : public torch::nn::Module {
   // hidden [..., hidden] -> [..., vocab], in the model's dtype.
   at::Tensor logits(const at::Tensor& hidden);
 
-  std::vector<ParamSpec> param_specs() const;  // in the order of named_parameters()
-  std::vector<std::pair<std::string, at::Tensor>> named_params()
-      const;  // same order; the parameters themselves
+  // In the order of named_parameters(), as are the parameters themselves.
+  const std::vector<ParamSpec>& param_specs() const { return specs_; }
+  std::vector<std::pair<std::string, at::Tensor>> named_params() const;
 
   // In place: matrices and embeddings normal(0, initializer_range), each value a function of (seed,
   // parameter name, index) alone; norms 1, biases 0.
   void init_weights(uint64_t seed);
 
  private:
+  void see_cache(const at::Tensor& ids, ForwardContext& context) const;
+
   ModelConfig config_;
   at::Tensor embedding_, head_;  // the same tensor when tied
   std::vector<std::shared_ptr<DecoderLayer>> layers_;
   std::shared_ptr<RmsNorm> norm_;
   RopeTable rope_;
+  std::vector<ParamSpec> specs_;
 };
 
 }  // namespace muoncore::models

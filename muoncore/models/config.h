@@ -47,6 +47,7 @@ struct ModelConfig {
   double initializer_range = 0.02;
   std::vector<int64_t> eos_token_ids;
   std::optional<int64_t> bos_token_id, pad_token_id;
+  std::string dtype = "float32";  // of the weights in a folder: "float32", "bfloat16", "float16"
 
   int64_t parameter_count() const;
   bool operator==(const ModelConfig&) const = default;
@@ -54,7 +55,7 @@ struct ModelConfig {
 
 // Throws Error, naming key and value, when the sizes do not fit together or the flags are not the
 // model type's.
-void validate(const ModelConfig& config);
+void validate(const ModelConfig& config, std::string_view label = "model");
 
 // Reads the keys of config.json; `label` (the file) names it in errors. Old and new key names are
 // read (rope_theta and rope_scaling, or rope_parameters). Throws Error, naming the key, on: a
@@ -62,8 +63,7 @@ void validate(const ModelConfig& config);
 // quantized weights.
 ModelConfig config_from_json(const nlohmann::json& json, std::string_view label);
 
-// config.json as transformers 5 reads it (and 4 too: both rope spellings are written). `dtype`:
-// "float32", "bfloat16".
-nlohmann::json config_to_json(const ModelConfig& config, std::string_view dtype);
+// config.json as transformers 5 reads it, and 4 too: both spellings of rope and dtype are written.
+nlohmann::json config_to_json(const ModelConfig& config);
 
 }  // namespace muoncore::models

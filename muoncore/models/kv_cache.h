@@ -24,7 +24,8 @@ class KvCache {
   int64_t rows() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t capacity() const { return capacity_; }
   const std::vector<int64_t>& lengths() const { return lengths_; }  // tokens held, per row
-  int64_t bytes() const;                                            // of keys and values together
+  bool even() const;      // all rows hold equally many tokens
+  int64_t bytes() const;  // of keys and values together
 
   // Forgets what row i holds beyond lengths[i]. Throws Error if a length exceeds what the row
   // holds.

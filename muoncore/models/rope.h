@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "muoncore/models/config.h"
@@ -22,14 +23,14 @@ class RopeTable {
   RopeTable(const ModelConfig& config, at::ScalarType dtype, at::Device device);
 
   struct Angles {
-    at::Tensor cos, sin;
+    at::Tensor cos, sin;  // [tokens, 1, head_dim / 2], or [rows, tokens, 1, head_dim / 2]
   };
-  Angles range(int64_t tokens);  // positions 0 .. tokens-1: [tokens, 1, head_dim / 2]
-  Angles at(const at::Tensor&
-                positions);  // int64 [B, T] on the device, below `limit`: [B, T, 1, head_dim / 2]
-  void reserve(int64_t positions);  // makes positions below this ready
+  Angles range(int64_t start, int64_t tokens);  // positions start .. start + tokens - 1
+  Angles rows(const std::vector<int64_t>& starts, int64_t tokens);  // row i begins at starts[i]
 
  private:
+  void reserve(int64_t positions);
+
   RopeFrequencies frequencies_;
   at::TensorOptions options_;
   at::Tensor cos_, sin_;  // [positions, head_dim / 2]

@@ -1,0 +1,32 @@
+// The weights of a Hugging Face folder, one file or many, as one set of named entries.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "muoncore/io/safetensors.h"
+
+namespace muoncore::models {
+
+struct WeightFiles {
+  std::vector<std::unique_ptr<io::SafetensorsFile>> files;
+  struct Place {
+    const io::SafetensorsEntry* entry;
+    const io::SafetensorsFile* file;
+  };
+  std::map<std::string, Place> tensors;
+};
+
+// Reads model.safetensors, or the shards of model.safetensors.index.json. Throws Error when there
+// is neither, both, or the shards and the index differ in any name or in the total size.
+WeightFiles open_weights(const std::filesystem::path& folder);
+
+// Parses a JSON file; throws Error that names it. Used for config.json, generation_config.json and
+// the index.
+nlohmann::json read_json(const std::filesystem::path& path);
+
+}  // namespace muoncore::models
