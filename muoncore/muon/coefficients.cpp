@@ -71,7 +71,7 @@ IterationMode parse_iteration_mode(std::string_view text) {
 std::vector<Coefficients> iterate_coefficients(const std::vector<Coefficients>& triples,
                                                IterationMode mode, int64_t count) {
   check(!triples.empty(), "a Newton-Schulz coefficient set needs at least one (a, b, c) triple");
-  check(count >= 1, "num_ns_steps must be at least 1, got {}", count);
+  check(count >= 1 && count < 100, "num_ns_steps must be between 1 and 99, got {}", count);
   std::vector<Coefficients> out;
   const int64_t last = static_cast<int64_t>(triples.size()) - 1;
   for (int64_t i = 0; i < count; ++i)

@@ -41,7 +41,7 @@ const std::vector<CoefficientSet>& all_coefficient_sets();
 // "cycle" or "repeat_last"; throws for anything else.
 IterationMode parse_iteration_mode(std::string_view text);
 
-// The triples of `count` steps. Throws for count < 1 or no triples.
+// The triples of `count` steps. Throws for no triples and for a count outside [1, 99].
 std::vector<Coefficients> iterate_coefficients(const std::vector<Coefficients>& triples,
                                                IterationMode mode, int64_t count);
 

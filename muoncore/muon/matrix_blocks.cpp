@@ -25,6 +25,8 @@ at::Tensor view_groups(const at::Tensor& x, const RowBlocks& blocks) {
 }  // namespace
 
 void check_blocks(const RowBlocks& blocks, int64_t rows, const std::string& name) {
+  check(!blocks.per_group || !blocks.rows.empty(),
+        "{}: a split per group needs the row counts of a group", name);
   if (blocks.rows.empty()) return;
   for (int64_t r : blocks.rows)
     check(r > 0, "{}: a block of {} rows in [{}] cannot be orthogonalized", name, r,
