@@ -2,38 +2,22 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
-
-#include "muoncore/core/check.h"
 
 namespace muoncore::train {
 
 std::vector<std::vector<int64_t>> split_rows(const std::vector<int64_t>& lengths,
-                                             const MicroBatchLimits& limits,
-                                             const std::string& key) {
+                                             std::optional<int64_t> rows) {
   std::vector<int64_t> order(lengths.size());
   std::iota(order.begin(), order.end(), 0);
-  if (limits.tokens) {
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int64_t a, int64_t b) { return lengths[a] < lengths[b]; });
-  }
+  const auto all = static_cast<int64_t>(lengths.size());
+  const int64_t each = std::min(rows.value_or(all), all);
+  if (each == all) return {order};
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return lengths[a] < lengths[b]; });
   std::vector<std::vector<int64_t>> batches;
-  int64_t width = 0;  // of the micro-batch being filled
-  for (const int64_t row : order) {
-    check(!limits.tokens || lengths[row] <= *limits.tokens,
-          "{}: a sequence has {} tokens, more than the {} allowed in a micro-batch", key,
-          lengths[row], limits.tokens.value_or(0));
-    const int64_t rows_then = batches.empty() ? 1 : static_cast<int64_t>(batches.back().size()) + 1;
-    const int64_t width_then = std::max(width, lengths[row]);
-    const bool full = (limits.rows && rows_then > *limits.rows) ||
-                      (limits.tokens && rows_then * width_then > *limits.tokens);
-    if (batches.empty() || full) {
-      batches.emplace_back();
-      width = lengths[row];
-    } else {
-      width = width_then;
-    }
-    batches.back().push_back(row);
+  for (int64_t first = 0; first < all; first += each) {
+    const auto begin = order.begin() + first;
+    batches.emplace_back(begin, begin + std::min(each, all - first));
   }
   return batches;
 }

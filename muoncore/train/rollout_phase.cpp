@@ -32,15 +32,14 @@ void score_rollouts(RolloutBatch& batch, const data::Task& task) {
 }
 
 LogProbPass log_prob_pass(models::CausalLM& model, const RolloutBatch& batch, double temperature,
-                          const MicroBatchLimits& limits, const std::string& key,
-                          bool with_entropy) {
+                          std::optional<int64_t> micro_rows, bool with_entropy) {
   const torch::NoGradGuard no_grad;
   const std::vector<int64_t> lengths = batch.lengths();
   const at::Tensor& mask = batch.rollout.response_mask;
   LogProbPass out;
   out.log_probs = torch::zeros(mask.sizes(), mask.options().dtype(torch::kFloat));
   double entropy_sum = 0.0;
-  for (const auto& rows : split_rows(lengths, limits, key)) {
+  for (const auto& rows : split_rows(lengths, micro_rows)) {
     const int64_t width = longest(lengths, rows);
     const auto pass =
         rl::response_log_probs(model, take_rows(batch.rollout.ids, rows, width),

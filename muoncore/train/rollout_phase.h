@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <optional>
 
 #include "muoncore/models/causal_lm.h"
 #include "muoncore/rl/advantage.h"
@@ -27,11 +27,10 @@ struct LogProbPass {
 };
 
 // Log-probabilities of the responses under `model` at the sampling temperature, forward only, in
-// micro-batches; the result does not depend on how they are cut (but for the last bits). `key`
-// names the option of a token limit that is too small.
+// micro-batches of at most `rows`; the result does not depend on how they are cut (but for the last
+// bits).
 LogProbPass log_prob_pass(models::CausalLM& model, const RolloutBatch& batch, double temperature,
-                          const MicroBatchLimits& limits, const std::string& key,
-                          bool with_entropy);
+                          std::optional<int64_t> rows, bool with_entropy);
 
 // Takes the KL penalty against ref_log_probs from the rewards, and steers the controller. Needs old
 // and reference log-probabilities. Adds actor/reward_kl_penalty and actor/reward_kl_penalty_coeff.
