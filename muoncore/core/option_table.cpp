@@ -158,6 +158,8 @@ const char* to_string(OptionType type) {
       return "texts";
     case OptionType::kTextOrTexts:
       return "text or texts";
+    case OptionType::kNull:
+      return "null";
     case OptionType::kMapping:
       return "mapping";
   }
@@ -199,6 +201,8 @@ std::string describe_allowed(const Option& option) {
     case OptionType::kTextOrTexts:
       text = "a string or a list of strings";
       break;
+    case OptionType::kNull:
+      return "null";
     case OptionType::kMapping:
       text = "a mapping";
       break;
@@ -236,6 +240,8 @@ YamlNode check_option(const Option& option, const std::string& path, const YamlN
       list.position = value.position;
       return list;
     }
+    case OptionType::kNull:
+      refuse_value(option, path, value);
     case OptionType::kMapping:
       return as_mapping(option, path, value);
   }

@@ -23,6 +23,7 @@ enum class OptionType {
   kReals,        // a list of reals
   kTexts,        // a list of strings
   kTextOrTexts,  // one string or a list of them; resolved to a list
+  kNull,         // null alone
   kMapping,      // a mapping of its own keys; checked by `keys` when that is not empty, else by the
                  // owner
 };
@@ -43,8 +44,11 @@ struct Option {
   std::optional<size_t> size = {};           // of a list
   std::string why_only = "";      // reason when `choices` or the range is narrower than verl's
   std::vector<Option> keys = {};  // of a mapping: what it may hold (paths relative to it)
+  std::string note = "";          // what `config show` says beside the value
   bool names_file = false;        // a text or texts: a path; a leading ~/ is the home folder
-  bool added = false;             // a key that verl does not have
+  std::string only_for =
+      "";  // the choice of another option without which this one has no meaning ("muon")
+  bool added = false;  // a key that verl does not have
 };
 
 // A key (or a whole subtree) of verl's that is refused by name. A path that starts with "*." is

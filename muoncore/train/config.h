@@ -10,8 +10,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -80,6 +78,9 @@ ConfigKind detect_kind(const std::filesystem::path& file);
 
 // Throws Error when a file or folder that the config names does not exist (`config check --files`).
 void check_files(const Config& config);
+
+// What follows from a config for other rooms (optimizer_config, model_config_json, resolved_json):
+// config_derived.h.
 
 // The whole resolved tree as YAML, which load_config accepts again with the same values.
 std::string to_yaml(const Config& config);

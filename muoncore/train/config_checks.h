@@ -1,0 +1,21 @@
+// Checks across keys: what each key may be alone is in the tables. Every one throws Error with the
+// position of a key at fault, its name and its value, and the other key's name.
+#pragma once
+
+#include <string>
+
+#include "muoncore/train/config.h"
+
+namespace muoncore::train {
+
+void check_optimizer(const Config& config);
+void check_model(const Config& config);
+void check_data(const Config& config);
+void check_grpo(const Config& config);
+void check_compare(const Config& config);  // loads the base with every arm, and the start
+
+// "FILE:LINE: key 'path': value V: <complaint>"
+[[noreturn]] void fail_at(const Config& config, const std::string& path,
+                          const std::string& complaint);
+
+}  // namespace muoncore::train

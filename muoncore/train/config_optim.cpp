@@ -1,0 +1,171 @@
+// Options of the optimizer: verl's trainer/config/optim/megatron.yaml in its order, then the keys
+// of verl's dataclass that the file does not have, then ours.
+#include "muoncore/train/config_tables.h"
+
+namespace muoncore::train {
+namespace {
+
+const std::vector<std::string> kScaleModes = {"spectral", "unit_rms_norm", "shape_scaling"};
+const std::vector<std::string> kCoefficientTypes = {"quintic", "simple",     "polar_express", "aol",
+                                                    "cans",    "deepseekv4", "cubic5"};
+const std::vector<std::string> kFp32 = {"fp32", "float32"};
+
+constexpr const char* kPrecisionAware =
+    "optimizer states in another precision than fp32 are not built yet";
+
+std::vector<Row> schedule_rows(double lr) {
+  return {
+      real("lr", lr, "learning rate").above(0),
+      real("lr_warmup_steps_ratio", 0.0,
+           "warm-up as a share of lr_decay_steps, where lr_warmup_steps is not positive")
+          .at_least(0)
+          .below(1),
+      only_integer("total_training_steps", -1,
+                   "the trainer fills it in; set trainer.total_training_steps"),
+      real("weight_decay", 0.01, "decoupled weight decay: p -= lr * weight_decay * p").at_least(0),
+      integer("lr_warmup_steps", -1, "steps of linear warm-up; not positive: by the ratio")
+          .at_least(-1)
+          .or_null(),
+      reals("betas", {0.9, 0.999},
+            "AdamW's decay rates, and the source of muon_match_adamw_update_rms")
+          .at_least(0)
+          .below(1)
+          .elements(2),
+      real("clip_grad", 1.0, "largest global norm of the gradients; 0: no clipping").at_least(0),
+      text("optimizer", "adam", "adam and adamw both mean AdamW with decoupled weight decay")
+          .one_of({"adam", "adamw", "muon"}),
+      real("lr_warmup_init", 0.0, "learning rate at step 0 of a warm-up").at_least(0),
+      null_integer("lr_decay_steps", "length of the schedule; null: total training steps")
+          .at_least(1),
+      text("lr_decay_style", "constant", "shape of the schedule after the warm-up")
+          .one_of({"constant", "linear", "cosine", "inverse-square-root", "WSD"}),
+      real("min_lr", 0.0, "learning rate at the end of the decay").at_least(0),
+      text("weight_decay_incr_style", "constant", "how weight decay goes from its start to its end")
+          .one_of({"constant", "linear", "cosine"}),
+      text("lr_wsd_decay_style", "exponential", "shape of the last phase of WSD")
+          .one_of({"exponential", "linear", "cosine", "minus_sqrt"}),
+      null_integer("lr_wsd_decay_steps", "length of the last phase of WSD, which needs it")
+          .at_least(1),
+      flag("use_checkpoint_opt_param_scheduler", false,
+           "either value: a resumed run always restores the schedule")
+          .says("a resumed run always restores the schedule, whatever is written here"),
+      only_flag("use_precision_aware_optimizer", false, kPrecisionAware),
+      text("main_grads_dtype", "fp32", "precision of gradients in the optimizer")
+          .one_of(kFp32)
+          .why(kPrecisionAware),
+      text("exp_avg_dtype", "fp32", "precision of AdamW's first moment")
+          .one_of(kFp32)
+          .why(kPrecisionAware),
+      text("exp_avg_sq_dtype", "fp32", "precision of AdamW's second moment")
+          .one_of(kFp32)
+          .why(kPrecisionAware),
+  };
+}
+
+std::vector<Row> muon_rows() {
+  return {
+      flag("use_layer_wise_distributed_optimizer", false,
+           "whole matrices owned by ranks; in one process it changes nothing"),
+      null_flag("use_layer_wise_param_layout",
+                "buffers laid out by owner; in one process it changes nothing"),
+      real("muon_momentum", 0.95, "decay rate of the momentum: M <- lerp(M, g, 1 - momentum)")
+          .at_least(0)
+          .below(1),
+      flag("muon_nesterov", false, "orthogonalize lerp(g, M, momentum) instead of M"),
+      flag("muon_split_qkv", true, "orthogonalize fused Q, K and V (and gate and up) each alone"),
+      text("muon_scale_mode", "spectral",
+           "how a matrix' shape scales its update: spectral sqrt(max(out, in)), unit_rms_norm "
+           "sqrt(out/in), shape_scaling sqrt(max(1, out/in))")
+          .one_of(kScaleModes),
+      text("muon_coefficient_type", "quintic", "polynomial of Newton-Schulz")
+          .one_of(kCoefficientTypes),
+      integer("muon_num_ns_steps", 5, "steps of Newton-Schulz").at_least(1).at_most(100),
+      text("muon_tp_mode", "duplicated",
+           "what tensor parallelism orthogonalizes: the whole matrix (duplicated, distributed) or "
+           "each rank's shard (blockwise); in one process they are the same")
+          .one_of({"duplicated", "distributed", "blockwise"})
+          .verl("blockwise"),
+      text("muon_fp32_matmul_prec", "medium",
+           "Newton-Schulz' iterates: highest and high in fp32, medium in bf16")
+          .one_of({"highest", "high", "medium"}),
+      real("muon_extra_scale_factor", 1.0, "factor on Muon's update; 1.0 counts as not set")
+          .above(0),
+      text("muon_scalar_optimizer", "adam", "optimizer of what Muon does not update")
+          .one_of({"adam"})
+          .why("AdamW is the only one here"),
+      flag("muon_match_adamw_update_rms", false,
+           "derive the factor from betas[0]: sqrt((1 - b) / (1 + b)), so that update sizes match"),
+  };
+}
+
+std::vector<Row> our_rows() {
+  return {
+      real("adam_eps", 1e-8, "AdamW's epsilon").above(0).added(),
+      null_real("adam_lr", "learning rate of what AdamW updates in a Muon run; null: lr").above(0),
+      null_real("adam_min_lr", "min_lr of what AdamW updates in a Muon run; null: min_lr")
+          .at_least(0),
+      null_real("adam_weight_decay",
+                "weight decay of what AdamW updates in a Muon run; null: weight_decay")
+          .at_least(0),
+      null_real("start_weight_decay", "where weight_decay_incr_style starts; null: weight_decay")
+          .at_least(0),
+      null_real("end_weight_decay", "where weight_decay_incr_style ends; null: weight_decay")
+          .at_least(0),
+      text("muon_ns_impl", "standard", "implementation of Newton-Schulz").one_of({"standard"}),
+      mapping("routing_rules",
+              "exceptions to the routing, tried in order: {regular expression over whole names: "
+              "muon or adam}"),
+  };
+}
+
+// Megatron's OptimizerConfig, as far as we have it: the last word over the keys beside it.
+Options override_keys() {
+  Options keys;
+  auto add = [&](Row row) { keys.push_back(std::move(row)); };
+  add(real("lr", 0, "").above(0));
+  add(real("min_lr", 0, "").at_least(0));
+  add(real("weight_decay", 0, "").at_least(0));
+  add(real("adam_beta1", 0, "").at_least(0).below(1));
+  add(real("adam_beta2", 0, "").at_least(0).below(1));
+  add(real("adam_eps", 0, "").above(0));
+  add(real("clip_grad", 0, "").at_least(0));
+  add(only_flag("decoupled_weight_decay", true, "AdamW's weight decay is always decoupled"));
+  add(only_flag("use_precision_aware_optimizer", false, kPrecisionAware));
+  for (Row& row : muon_rows())
+    if (row.path != "use_layer_wise_param_layout" && row.path != "muon_match_adamw_update_rms")
+      keys.push_back(std::move(row));
+  return keys;
+}
+
+}  // namespace
+
+Options optim_options(const std::string& prefix, double lr) {
+  std::vector<Row> rows = schedule_rows(lr);
+  for (Row& row : muon_rows()) rows.push_back(std::move(row).for_optimizer("muon"));
+  for (Row& row : our_rows()) {
+    bool shared = row.path == "adam_eps" || row.path == "start_weight_decay" ||
+                  row.path == "end_weight_decay";
+    rows.push_back(std::move(row).added());
+    if (!shared) rows.back().only_for = "muon";
+  }
+  rows.push_back(mapping("override_optimizer_config",
+                         "Megatron's names (adam_beta1, ...), which win over the keys above")
+                     .mapping_keys(override_keys()));
+  rows.push_back(null_text("_target_", "verl's class of this file; nothing depends on it")
+                     .one_of({"verl.workers.config.McoreOptimizerConfig"})
+                     .why("this tree is verl's Megatron optimizer"));
+  return under(prefix, std::move(rows));
+}
+
+Refusals optim_refusals(const std::string& prefix) {
+  Refusals refusals =
+      refuse(prefix, {"grad_clip"}, "it is deprecated in verl; set clip_grad instead");
+  append(refusals, refuse(prefix,
+                          {"optimizer_impl", "min_lr_ratio", "warmup_style", "lr_scheduler_type",
+                           "num_cycles", "zero_indexed_step"},
+                          "it belongs to verl's FSDP optimizer; this tree is its Megatron one "
+                          "(optimizer, min_lr, lr_decay_style, ...)"));
+  return refusals;
+}
+
+}  // namespace muoncore::train
