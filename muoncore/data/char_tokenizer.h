@@ -26,6 +26,7 @@ class CharTokenizer final : public Tokenizer {
     return kFirstCharacter + static_cast<int64_t>(alphabet_.size());
   }
   const SpecialIds& special() const override { return special_; }
+  const std::string& chat_template() const override { return chat_template_; }
   void save(const std::filesystem::path& folder) const override;
 
   static std::unique_ptr<CharTokenizer> load(const std::filesystem::path& folder);
@@ -34,6 +35,7 @@ class CharTokenizer final : public Tokenizer {
   std::string alphabet_;
   std::array<int64_t, 128> id_of_;  // -1: not in the alphabet
   SpecialIds special_;
+  std::string chat_template_;  // empty: toy tasks have no chat
 };
 
 }  // namespace muoncore::data

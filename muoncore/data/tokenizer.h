@@ -41,6 +41,9 @@ class Tokenizer {
   virtual int64_t vocab_size() const = 0;  // the highest id plus one
   virtual const SpecialIds& special() const = 0;
 
+  // The Jinja chat template of the tokenizer's files; empty where there is none.
+  virtual const std::string& chat_template() const = 0;
+
   // Writes the files from which load_tokenizer makes this tokenizer again; each appears whole or
   // not at all.
   virtual void save(const std::filesystem::path& folder) const = 0;
