@@ -92,7 +92,7 @@ Json curve_json(const Report& report, const Curve& curve) {
 
 std::string list(const std::vector<std::string>& items) {
   std::string text;
-  for (const std::string& item : items) text += "- " + item + "\n";
+  for (const std::string& item : items) text += fmt::format("- {}\n", item);
   return text;
 }
 
@@ -116,7 +116,8 @@ std::string sources(const Report& report) {
 std::string setup(const Report& report) {
   std::vector<std::vector<std::string>> rows = {{"what", "value"}};
   for (const ReportArm& arm : report.arms)
-    rows.push_back({"arm " + arm.name, fmt::format("`{}`", fmt::join(arm.overrides, " "))});
+    rows.push_back(
+        {fmt::format("arm {}", arm.name), fmt::format("`{}`", fmt::join(arm.overrides, " "))});
   rows.push_back({"seeds", fmt::format("{}", fmt::join(report.seeds, ", "))});
   for (const auto& [what, value] : report.setup) rows.push_back({what, value});
   return format_table(rows);
@@ -153,8 +154,8 @@ std::string tables(const Report& report) {
       auto shown = [&](size_t arm) {
         return format_spread(spread_of(quantity.values[arm], quantity.pairing), quantity, scale);
       };
-      rows.push_back({quantity.label + (scale.unit.empty() ? "" : " (" + scale.unit + ")"),
-                      shown(0), shown(a), format_scaled(gap.gap, scale, /*plus=*/true),
+      rows.push_back({with_unit(quantity.label, scale), shown(0), shown(a),
+                      format_scaled(gap.gap, scale, /*plus=*/true),
                       std::isfinite(gap.relative) ? fmt::format("{:+.1f}", 100 * gap.relative) : "",
                       no_spread ? "" : format_scaled(gap.spread, scale),
                       no_spread                  ? ""
@@ -162,7 +163,8 @@ std::string tables(const Report& report) {
                                                  : "no spread",
                       words(gap.verdict, quantity.pairing)});
     }
-    text += (a > 1 ? "\n" : "") + format_table(rows);
+    if (a > 1) text += "\n";
+    text += format_table(rows);
   }
   return text;
 }

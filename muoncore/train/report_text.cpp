@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace muoncore::train {
 namespace {
@@ -15,9 +16,13 @@ size_t display_width(const std::string& text) {
 
 std::string with_separators(double value) {
   std::string digits = fmt::format("{:.0f}", std::abs(value));
-  for (auto at = static_cast<ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<size_t>(at), ",");
-  return (value < 0 && digits != "0" ? "-" : "") + digits;
+  std::string text;
+  if (value < 0 && digits != "0") text.push_back('-');
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text.push_back(',');
+    text.push_back(digits[i]);
+  }
+  return text;
 }
 
 Scale bytes_scale(double bytes, bool exact) {
@@ -50,11 +55,15 @@ Scale scale_of(const Quantity& quantity) {
   return {.factor = 1.0, .decimals = 3, .unit = ""};
 }
 
+std::string with_unit(const std::string& label, const Scale& scale) {
+  return scale.unit.empty() ? label : fmt::format("{} ({})", label, scale.unit);
+}
+
 std::string format_scaled(double value, const Scale& scale, bool plus) {
   double scaled = value * scale.factor;
   std::string text = scale.decimals == 0 ? with_separators(scaled)
                                          : fmt::format("{:.{}f}", scaled, scale.decimals);
-  return plus && scaled > 0 ? "+" + text : text;
+  return fmt::format("{}{}", plus && scaled > 0 ? "+" : "", text);
 }
 
 std::string format_spread(const Spread& spread, const Quantity& quantity, const Scale& scale) {
@@ -74,13 +83,15 @@ std::string format_table(const std::vector<std::vector<std::string>>& rows) {
   for (size_t r = 0; r < rows.size(); ++r) {
     for (size_t c = 0; c < rows[r].size(); ++c) {
       std::string padding(widths[c] - display_width(rows[r][c]), ' ');
-      text += c == 0 ? "| " + rows[r][c] + padding + " " : "| " + padding + rows[r][c] + " ";
+      const auto& [left, right] =
+          c == 0 ? std::pair(rows[r][c], padding) : std::pair(padding, rows[r][c]);
+      text += fmt::format("| {}{} ", left, right);
     }
     text += "|\n";
     if (r > 0) continue;
     for (size_t c = 0; c < widths.size(); ++c)
-      text += c == 0 ? "|" + std::string(widths[c] + 2, '-')
-                     : "|" + std::string(widths[c] + 1, '-') + ":";
+      text += c == 0 ? fmt::format("|{:-<{}}", "", widths[c] + 2)
+                     : fmt::format("|{:->{}}:", "", widths[c] + 1);
     text += "|\n";
   }
   return text;
@@ -91,8 +102,8 @@ std::string finding(const Report& report, const Quantity& quantity, size_t arm) 
   Gap gap = judge(quantity.values.front(), quantity.values[arm], quantity.pairing);
   auto shown = [&](size_t a) {
     double center = spread_of(quantity.values[a], quantity.pairing).center;
-    return fmt::format("{} {}{}", report.arms[a].name, format_scaled(center, scale),
-                       scale.unit.empty() ? "" : " " + scale.unit);
+    return fmt::format("{} {}{}{}", report.arms[a].name, format_scaled(center, scale),
+                       scale.unit.empty() ? "" : " ", scale.unit);
   };
   std::string size;
   if (gap.verdict == Verdict::kHolds)

@@ -17,6 +17,9 @@ struct Scale {
 };
 Scale scale_of(const Quantity& quantity);
 
+// "optimizer state (B)"; the label alone when there is no unit.
+std::string with_unit(const std::string& label, const Scale& scale);
+
 // "6,368,256", "4.12", "-0.012" (with `plus`: "+0.012").
 std::string format_scaled(double value, const Scale& scale, bool plus = false);
 

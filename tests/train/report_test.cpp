@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include "muoncore/core/check.h"
@@ -96,6 +97,11 @@ Report example() {
   return report;
 }
 
+// Padding is the next test's: runs of spaces count as one.
+std::string squeezed(const std::string& text) {
+  return std::regex_replace(text, std::regex(" +"), " ");
+}
+
 std::string read(const std::filesystem::path& file) {
   std::ostringstream text;
   text << std::ifstream(file, std::ios::binary).rdbuf();
@@ -103,17 +109,15 @@ std::string read(const std::filesystem::path& file) {
 }
 
 TEST(Report, TableHoldsValuesGapsSpreadsAndVerdicts) {
-  std::string table = tables(example());
+  std::string table = squeezed(tables(example()));
   EXPECT_THAT(table, HasSubstr("| optimizer state (B) "));
   EXPECT_THAT(table, HasSubstr(" 6,368,256 |"));
-  EXPECT_THAT(
-      table,
-      HasSubstr(" 3,222,528 | -3,145,728 | -49.4 |        |            |       holds (exact) |"));
+  EXPECT_THAT(table, HasSubstr(" 3,222,528 | -3,145,728 | -49.4 | | | holds (exact) |"));
   // Means 0.89967 and 0.85933, deviations 0.02281 and 0.00896, pooled 0.01733, differences'
   // 0.01510.
   EXPECT_THAT(table, HasSubstr("0.900 ± 0.023 [0.875, 0.920]"));
   EXPECT_THAT(table, HasSubstr("0.859 ± 0.009 [0.849, 0.865]"));
-  EXPECT_THAT(table, HasSubstr("-0.040 |  -4.5 |  0.017 |        2.3 | level within spread |"));
+  EXPECT_THAT(table, HasSubstr("-0.040 | -4.5 | 0.017 | 2.3 | level within spread |"));
   EXPECT_THAT(table, HasSubstr("| optimizer_step (ms) "));
 }
 
