@@ -10,6 +10,7 @@
 
 #include "muoncore/cli/commands.h"
 #include "muoncore/core/check.h"
+#include "muoncore/data/chat_template.h"
 #include "muoncore/data/tokenizer.h"
 #include "muoncore/models/hf.h"
 #include "muoncore/rl/rollout.h"
@@ -69,40 +70,57 @@ std::string read_prompt(const std::string& prompt) {
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
 }
 
-rl::RolloutOptions rollout_options(const GenerateArguments& a, const models::ModelConfig& config,
-                                   const data::Tokenizer& tokenizer) {
-  rl::RolloutOptions o;
-  o.sampling = {a.temperature, a.top_k, a.top_p};
-  o.max_new_tokens = a.max_new_tokens;
-  o.stop_ids = tokenizer.special().stop;
-  o.stop_ids.insert(o.stop_ids.end(), config.eos_token_ids.begin(), config.eos_token_ids.end());
-  o.seed = a.seed;
-  return o;
+struct Start {
+  std::vector<int64_t> ids;       // what the model continues
+  std::vector<int64_t> stop_ids;  // what ends its text
+};
+
+Start make_start(const GenerateArguments& a, const std::string& prompt,
+                 const data::Tokenizer& tokenizer, const models::ModelConfig& config) {
+  Start start;
+  start.stop_ids = tokenizer.special().stop;
+  start.stop_ids.insert(start.stop_ids.end(), config.eos_token_ids.begin(),
+                        config.eos_token_ids.end());
+  if (!a.chat) {
+    start.ids = tokenizer.encode(prompt, /*add_special_tokens=*/true);
+    return start;
+  }
+  data::ChatTemplate chat = data::resolve_chat_template("auto", tokenizer);
+  start.ids = data::encode_chat_prompt(chat, tokenizer, {{"user", prompt}});
+  start.stop_ids.push_back(data::end_of_turn(chat, tokenizer));
+  return start;
 }
 
-std::vector<int64_t> prompt_ids(const GenerateArguments& a, const std::string& prompt,
-                                const data::Tokenizer& tokenizer,
-                                const models::ModelConfig& config) {
-  std::vector<int64_t> ids = tokenizer.encode(prompt, /*add_special_tokens=*/true);
-  check(!ids.empty(), "--prompt is empty and the tokenizer of {} adds no token of its own",
-        a.model);
-  int64_t length = static_cast<int64_t>(ids.size()), most = config.max_position_embeddings;
+void check_length(const GenerateArguments& a, int64_t length, const models::ModelConfig& config) {
+  int64_t most = config.max_position_embeddings;
+  check(length > 0, "--prompt is empty and the tokenizer of {} adds no token of its own", a.model);
   check(length < most, "--prompt has {} tokens: {} can hold {} (max_position_embeddings)", length,
         a.model, most);
   check(length + a.max_new_tokens <= most,
         "--max-new-tokens {} is too much after a prompt of {} tokens: {} can hold {} in all "
         "(max_position_embeddings), so at most {} new ones",
         a.max_new_tokens, length, a.model, most, most - length);
-  return ids;
+}
+
+rl::RolloutOptions rollout_options(const GenerateArguments& a, const Start& start) {
+  rl::RolloutOptions o;
+  o.sampling = {a.temperature, a.top_k, a.top_p};
+  o.max_new_tokens = a.max_new_tokens;
+  o.stop_ids = start.stop_ids;
+  o.seed = a.seed;
+  return o;
 }
 
 void run(const GenerateArguments& a) {
   check(std::filesystem::is_directory(a.model), "model folder '{}' does not exist", a.model);
+  rl::check_sampling_options({a.temperature, a.top_k, a.top_p});
+  for (const auto& stop : a.stops) check(!stop.empty(), "--stop is empty: it would end every text");
   auto tokenizer = data::load_tokenizer(a.model);
   auto loaded = models::load_hf(a.model, a.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
   data::check_vocabulary(*tokenizer, loaded.config.vocab_size, a.model);
   std::string prompt = read_prompt(a.prompt);
-  std::vector<int64_t> ids = prompt_ids(a, prompt, *tokenizer, loaded.config);
+  Start start = make_start(a, prompt, *tokenizer, loaded.config);
+  check_length(a, static_cast<int64_t>(start.ids.size()), loaded.config);
 
   data::StreamDecoder decoder(*tokenizer);
   StopFilter filter(a.stops);
@@ -112,18 +130,19 @@ void run(const GenerateArguments& a) {
     text += piece;
     if (!a.json) std::cout << piece << std::flush;
   };
-  auto reason = rl::generate_streaming(
-      *loaded.model, ids, rollout_options(a, loaded.config, *tokenizer), [&](int64_t id) {
-        generated.push_back(id);
-        emit(filter.push(decoder.push(id)));
-        return !filter.stopped();
-      });
+  auto on_token = [&](int64_t id) {
+    generated.push_back(id);
+    emit(filter.push(decoder.push(id)));
+    return !filter.stopped();
+  };
+  auto reason =
+      rl::generate_streaming(*loaded.model, start.ids, rollout_options(a, start), on_token);
   emit(filter.push(decoder.finish()));
   emit(filter.finish());
   bool stop = filter.stopped() || reason == rl::FinishReason::kStop;
   if (a.json)
     std::cout << nlohmann::json{{"prompt", prompt},
-                                {"prompt_ids", ids},
+                                {"prompt_ids", start.ids},
                                 {"ids", generated},
                                 {"text", text},
                                 {"finish_reason", stop ? "stop" : "length"}}
@@ -158,6 +177,8 @@ void add_generate(CLI::App& app) {
   c->add_option("--dtype", args->dtype, "precision of weights and arithmetic")
       ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();
+  c->add_flag("--chat", args->chat,
+              "the prompt is a user's turn; the model's chat template wraps it");
   c->add_flag("--json", args->json, "one JSON object at the end: ids, text, finish_reason");
   c->callback([args] { run(*args); });
 }
