@@ -24,27 +24,26 @@ foreach(needed include/ATen/ATen.h lib/libc10.so lib/libtorch_cpu.so)
 endforeach()
 message(STATUS "LibTorch: ${MUONCORE_TORCH}")
 
-add_library(muoncore_torch INTERFACE)
-add_library(muoncore::torch ALIAS muoncore_torch)
-target_include_directories(muoncore_torch SYSTEM INTERFACE
+add_library(muoncore::torch INTERFACE IMPORTED GLOBAL)
+target_include_directories(muoncore::torch INTERFACE
   "${MUONCORE_TORCH}/include" "${MUONCORE_TORCH}/include/torch/csrc/api/include")
-target_link_libraries(muoncore_torch INTERFACE
+target_link_libraries(muoncore::torch INTERFACE
   "${MUONCORE_TORCH}/lib/libc10.so" "${MUONCORE_TORCH}/lib/libtorch_cpu.so")
 # Without -fopenmp in the including file, at::parallel_for runs serially and says nothing (tests/core/parallel_test.cpp
 # holds it). At link time the wheel's own libgomp serves both: two OpenMP runtimes in one process would fight.
-target_compile_options(muoncore_torch INTERFACE -fopenmp)
+target_compile_options(muoncore::torch INTERFACE -fopenmp)
 file(GLOB torch_gomp "${MUONCORE_TORCH}/lib/libgomp*.so*")
 if(torch_gomp)
   list(GET torch_gomp 0 torch_gomp)
-  target_link_libraries(muoncore_torch INTERFACE "${torch_gomp}")
+  target_link_libraries(muoncore::torch INTERFACE "${torch_gomp}")
 else()
-  target_link_options(muoncore_torch INTERFACE -fopenmp)
+  target_link_options(muoncore::torch INTERFACE -fopenmp)
 endif()
 if(EXISTS "${MUONCORE_TORCH}/lib/libtorch_cuda.so")
   # Loaded for its registrations only: no header of ours includes CUDA.
-  target_link_libraries(muoncore_torch INTERFACE
+  target_link_libraries(muoncore::torch INTERFACE
     -Wl,--no-as-needed "${MUONCORE_TORCH}/lib/libtorch_cuda.so" "${MUONCORE_TORCH}/lib/libc10_cuda.so" -Wl,--as-needed)
 endif()
-target_link_options(muoncore_torch INTERFACE "-Wl,-rpath,${MUONCORE_TORCH}/lib")
+target_link_options(muoncore::torch INTERFACE "-Wl,-rpath,${MUONCORE_TORCH}/lib")
 # torch bundles fmt 12, header-only for us; g++ 12 has no <format>.
-target_compile_definitions(muoncore_torch INTERFACE FMT_HEADER_ONLY)
+target_compile_definitions(muoncore::torch INTERFACE FMT_HEADER_ONLY)
