@@ -95,17 +95,6 @@ std::vector<double> token_advantages(const RolloutBatch& batch) {
   return out;
 }
 
-// How far the sampler's probabilities are from the trainer's: 0 where both compute alike.
-void add_probability_gap(const RolloutBatch& batch, Metrics& metrics) {
-  const at::Tensor mask = batch.rollout.response_mask.to(torch::kBool);
-  const at::Tensor gap = (batch.old_log_probs.exp() - batch.rollout.log_probs.exp())
-                             .abs()
-                             .masked_select(mask)
-                             .to(torch::kDouble);
-  metrics["training/rollout_probs_diff_mean"] = gap.mean().item<double>();
-  metrics["training/rollout_probs_diff_max"] = gap.max().item<double>();
-}
-
 }  // namespace
 
 void add_rollout_metrics(const RolloutBatch& batch, int64_t max_response_length, Metrics& metrics) {
@@ -119,7 +108,17 @@ void add_rollout_metrics(const RolloutBatch& batch, int64_t max_response_length,
   metrics["response_length/clip_ratio"] =
       static_cast<double>(clipped) / static_cast<double>(lengths.size());
   add_distribution(metrics, "prompt_length", batch.rollout.prompt_lengths);
-  if (batch.old_log_probs.defined()) add_probability_gap(batch, metrics);
+}
+
+void add_probability_gap(const RolloutBatch& batch, Metrics& metrics) {
+  if (!batch.old_log_probs.defined()) return;
+  const at::Tensor mask = batch.rollout.response_mask.to(torch::kBool);
+  const at::Tensor gap = (batch.old_log_probs.exp() - batch.rollout.log_probs.exp())
+                             .abs()
+                             .masked_select(mask)
+                             .to(torch::kDouble);
+  metrics["training/rollout_probs_diff_mean"] = gap.mean().item<double>();
+  metrics["training/rollout_probs_diff_max"] = gap.max().item<double>();
 }
 
 }  // namespace muoncore::train

@@ -40,9 +40,13 @@ void apply_kl_in_reward(RolloutBatch& batch, const rl::KlPenalty& penalty,
 // Fills advantages from rewards, group by prompt.
 void compute_advantages(RolloutBatch& batch, bool norm_adv_by_std);
 
-// critic/{score,rewards,advantages}/*, response_length/*, prompt_length/*,
-// training/rollout_probs_diff_* (when old_log_probs are there) and the share of groups whose
-// rewards are all equal (critic/constant_groups).
+// critic/{score,rewards,advantages}/* (advantages once per response token, as verl), the share of
+// rollouts whose group has equal rewards (critic/constant_groups), response_length/*,
+// prompt_length/*.
 void add_rollout_metrics(const RolloutBatch& batch, int64_t max_response_length, Metrics& metrics);
+
+// training/rollout_probs_diff_{mean,max}: how far the sampler's probabilities of its tokens are
+// from the trainer's. Nothing when old_log_probs are not known.
+void add_probability_gap(const RolloutBatch& batch, Metrics& metrics);
 
 }  // namespace muoncore::train

@@ -1,0 +1,154 @@
+#include "muoncore/train/run.h"
+
+#include <deque>
+
+#include "muoncore/core/check.h"
+#include "muoncore/core/counting_allocator.h"
+#include "muoncore/core/log.h"
+#include "muoncore/core/timer.h"
+#include "muoncore/train/checkpoint.h"
+#include "muoncore/train/config_derived.h"
+#include "muoncore/train/gates.h"
+#include "muoncore/train/grpo_trainer.h"
+#include "muoncore/train/loggers.h"
+#include "muoncore/train/run_dir.h"
+#include "muoncore/train/sft_trainer.h"
+
+namespace muoncore::train {
+namespace {
+
+std::optional<double> bound(const Config& config, const std::string& key) {
+  const std::string path = "trainer.gates." + key;
+  if (!config.declares(path) || config.is_null(path)) return std::nullopt;
+  return config.real(path);
+}
+
+GateSettings gate_settings(const Config& config) {
+  GateSettings out;
+  out.min_accuracy = bound(config, "min_accuracy");
+  out.max_kl = bound(config, "max_kl");
+  out.min_entropy = bound(config, "min_entropy");
+  out.max_update_rms = bound(config, "max_update_rms");
+  out.patience = config.integer("trainer.gates.patience");
+  out.warmup_steps = config.integer("trainer.gates.warmup_steps");
+  return out;
+}
+
+struct Schedule {
+  bool validate_first = false;
+  int64_t test_freq = -1;
+  int64_t save_freq = -1;
+  std::optional<int64_t> keep;  // saved models
+
+  static bool due(int64_t step, int64_t every, int64_t total) {
+    return step == total || (every > 0 && step % every == 0);
+  }
+};
+
+Schedule schedule(const Config& config) {
+  const std::string keep = config.kind() == ConfigKind::kSft ? "trainer.max_ckpt_to_keep"
+                                                             : "trainer.max_actor_ckpt_to_keep";
+  Schedule out;
+  out.validate_first = config.flag("trainer.val_before_train");
+  out.test_freq = config.integer("trainer.test_freq");
+  out.save_freq = config.integer("trainer.save_freq");
+  if (!config.is_null(keep)) out.keep = config.integer(keep);
+  return out;
+}
+
+// One run's outputs.
+class Recorder {
+ public:
+  Recorder(const Config& config, const RunDir& dir, int64_t total)
+      : loggers_(make_loggers(config.texts("trainer.logger"), dir.path(), total)) {}
+  void log(int64_t step, const Metrics& metrics) {
+    for (auto& logger : loggers_) logger->log(step, metrics);
+  }
+
+ private:
+  std::vector<std::unique_ptr<MetricLogger>> loggers_;
+};
+
+// Saves models and drops the oldest beyond `keep`.
+class Saver {
+ public:
+  Saver(const RunDir& dir, std::optional<int64_t> keep) : dir_(dir), keep_(keep) {}
+
+  double save(int64_t step, Trainer& trainer) {
+    const Stopwatch watch;
+    save_model(dir_, step, trainer.model(), trainer.tokenizer());
+    saved_.push_back(step);
+    while (keep_ && static_cast<int64_t>(saved_.size()) > *keep_) {
+      std::filesystem::remove_all(dir_.path() / fmt::format("global_step_{}", saved_.front()));
+      saved_.pop_front();
+    }
+    return watch.seconds();
+  }
+
+ private:
+  const RunDir& dir_;
+  std::optional<int64_t> keep_;
+  std::deque<int64_t> saved_;
+};
+
+void write_facts(const Config& config, const RunDir& dir, const Trainer& trainer,
+                 const models::CausalLM& model) {
+  StartupFacts facts = trainer.facts();
+  facts.run_dir = dir.path().string();
+  nlohmann::json resolved = resolved_json(config, facts.total_steps);
+  resolved.update(startup_json(facts, model, trainer.optimizer()));
+  write_file_atomically(dir.path() / "resolved.json", resolved.dump(2) + "\n");
+  log_info("{}", startup_report(facts, model, trainer.optimizer()));
+}
+
+void train_all(Trainer& trainer, const Schedule& plan, Gates& gates, Recorder& recorder,
+               Saver& saver) {
+  const int64_t total = trainer.total_steps();
+  const Stopwatch watch;
+  ProgressBar bar(trainer.facts().command, total);
+  if (plan.validate_first) {
+    if (const Metrics first = trainer.validate(); !first.empty()) recorder.log(0, first);
+  }
+  for (int64_t step = 1; step <= total; ++step) {
+    Metrics metrics = trainer.step();
+    if (Schedule::due(step, plan.test_freq, total)) metrics.merge(trainer.validate());
+    if (Schedule::due(step, plan.save_freq, total)) {
+      metrics["timing_s/save_checkpoint"] = saver.save(step, trainer);
+    }
+    recorder.log(step, metrics);
+    bar.update(step, watch.seconds());
+    gates.check(step, metrics);
+  }
+  log_info("{} done: {} steps in {}", trainer.facts().command, total,
+           format_duration(watch.seconds()));
+}
+
+}  // namespace
+
+std::unique_ptr<Trainer> make_trainer(const Config& config) {
+  switch (config.kind()) {
+    case ConfigKind::kGrpo:
+      return std::make_unique<GrpoTrainer>(config);
+    case ConfigKind::kSft:
+      return std::make_unique<SftTrainer>(config);
+    case ConfigKind::kCompare:
+      break;
+  }
+  throw std::logic_error("make_trainer: a comparison has no trainer of its own");
+}
+
+void run_training(const Config& config) {
+  install_counting_allocator();
+  const RunDir dir = RunDir::create(run_folder(config));
+  write_file_atomically(dir.path() / "config.yaml", to_yaml(config));
+  const auto trainer = make_trainer(config);
+  write_facts(config, dir, *trainer, trainer->model());
+  const Schedule plan = schedule(config);
+  Gates gates(gate_settings(config));
+  Recorder recorder(config, dir, trainer->total_steps());
+  Saver saver(dir, plan.keep);
+  train_all(*trainer, plan, gates, recorder, saver);
+  log_info("model saved in {}", dir.model_folder(trainer->total_steps()).string());
+}
+
+}  // namespace muoncore::train

@@ -1,0 +1,23 @@
+// A whole training run in its folder: start-up report, steps, validation, metrics, saved models,
+// gates.
+#pragma once
+
+#include <memory>
+
+#include "muoncore/train/config.h"
+#include "muoncore/train/trainer.h"
+
+namespace muoncore::train {
+
+// The trainer of config.kind() (grpo or sft), set up. Throws Error.
+std::unique_ptr<Trainer> make_trainer(const Config& config);
+
+// Runs `muoncore grpo` or `muoncore sft`. The folder is made before anything is loaded, so that a
+// folder in the way costs no time; it gets config.yaml and resolved.json before the first step.
+// Validates before the first step (trainer.val_before_train, logged as step 0), every
+// trainer.test_freq steps and after the last; saves the model every trainer.save_freq steps and
+// after the last, keeping as many as trainer.max_(actor_)ckpt_to_keep. A step's metrics are logged
+// before the gates judge them. Throws Error, GateStop among them.
+void run_training(const Config& config);
+
+}  // namespace muoncore::train

@@ -1,0 +1,59 @@
+// What a run is made of, from its config: device, threads, model, tokenizer, task, optimizer.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "muoncore/data/task.h"
+#include "muoncore/data/tokenizer.h"
+#include "muoncore/models/causal_lm.h"
+#include "muoncore/optim/chained.h"
+#include "muoncore/train/config.h"
+
+namespace muoncore::train {
+
+// trainer.device: auto is cuda where there is one. Throws Error where cuda is asked for and absent.
+c10::Device resolve_device(const Config& config);
+
+// trainer.threads, or as many as torch takes by itself (all cores, or OMP_NUM_THREADS); sets them
+// and returns the number.
+int set_threads(const Config& config);
+
+// The dtype key of the engine. Throws Error on float16.
+at::ScalarType resolve_dtype(const Config& config);
+
+struct ModelSetup {
+  std::shared_ptr<models::CausalLM> model;
+  std::shared_ptr<const data::Tokenizer> tokenizer;
+  std::string source;  // the folder, or "random weights (seed N)"
+};
+
+// The model's subtree: `path` (weights of a Hugging Face folder), `hf_config_path` (a config.json,
+// random weights) or `config` (random weights). Throws Error: unreadable folder, a tokenizer of
+// another vocabulary, a prompt and response that the model has no positions for.
+ModelSetup set_up_model(const Config& config, const c10::Device& device);
+
+// A frozen copy, the reference of a KL penalty.
+std::shared_ptr<models::CausalLM> frozen_copy(const models::CausalLM& model);
+
+// data.*: the task of a grpo run, or of an sft run whose data.task is generated.
+std::shared_ptr<const data::Task> set_up_task(const Config& config,
+                                              std::shared_ptr<const data::Tokenizer> tokenizer);
+
+// The model's parameters as the optimizer wants them.
+std::vector<optim::NamedParam> optimizer_params(const models::CausalLM& model);
+
+// trainer.default_local_dir, or checkpoints/<project_name>/<experiment_name>.
+std::filesystem::path run_folder(const Config& config);
+
+// trainer.total_training_steps, or total_epochs times the whole batches of an epoch of `examples`.
+// Throws Error when an epoch is less than one batch.
+int64_t total_steps(const Config& config, int64_t examples);
+
+// data.train_files or data.val_files; empty when null.
+std::vector<std::filesystem::path> data_files(const Config& config, const std::string& key);
+
+}  // namespace muoncore::train
