@@ -137,7 +137,7 @@ void check_tiling(const std::vector<Placed>& placed, uint64_t data_bytes, std::s
   const char* before = "the start of the data";
   for (const Placed& p : placed) {
     const std::string& name = p.entry.name;
-    check(p.begin >= expected,
+    check(p.begin <= expected,
           "{}: {} bytes between {} (ending at {}) and tensor \"{}\" [{}, {}] belong to no tensor",
           label, p.begin - expected, before, expected, name, p.begin, p.end);
     check(p.begin == expected, "{}: tensor \"{}\" [{}, {}] overlaps {}, which ends at {}", label,

@@ -22,17 +22,28 @@ void check_entry(const SafetensorsEntry& entry, const std::string& path) {
         to_string(entry.dtype), fmt::join(entry.shape, ", "), entry.bytes.size());
 }
 
+std::string quoted(const std::string& text) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    fail("cannot write a safetensors file: a name is not UTF-8: {}", text);
+  }
+}
+
 // JSON by hand, because the keys stand in the order of the data and the library would sort them.
 std::string header_of(const std::vector<SafetensorsEntry>& entries,
                       const SafetensorsMetadata& metadata) {
   std::string header = "{";
-  if (!metadata.empty()) header += "\"__metadata__\":" + nlohmann::json(metadata).dump();
+  for (const auto& [key, value] : metadata)
+    header += fmt::format("{}{}:{}", header.size() > 1 ? "," : "\"__metadata__\":{", quoted(key),
+                          quoted(value));
+  if (!metadata.empty()) header += "}";
   size_t offset = 0;
   for (const auto& entry : entries) {
     size_t end = offset + entry.bytes.size();
     header += fmt::format(R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                          header.size() > 1 ? "," : "", nlohmann::json(entry.name).dump(),
-                          to_string(entry.dtype), fmt::join(entry.shape, ","), offset, end);
+                          header.size() > 1 ? "," : "", quoted(entry.name), to_string(entry.dtype),
+                          fmt::join(entry.shape, ","), offset, end);
     offset = end;
   }
   header += "}";

@@ -17,12 +17,13 @@ enum class RopeType { kDefault, kLinear, kLlama3, kYarn };
 // How rotary frequencies are stretched. Formulas: models/rope.h.
 struct RopeScaling {
   RopeType type = RopeType::kDefault;
-  double factor = 1.0;                                             // linear, llama3, yarn
-  double low_freq_factor = 1.0, high_freq_factor = 4.0;            // llama3
-  std::optional<int64_t> original_max_position_embeddings;         // llama3, yarn
-  double beta_fast = 32.0, beta_slow = 1.0;                        // yarn
-  std::optional<double> attention_factor, mscale, mscale_all_dim;  // yarn
-  bool truncate = true;                                            // yarn
+  double factor = 1.0;                                                     // linear, llama3, yarn
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;                    // llama3
+  std::optional<int64_t> original_max_position_embeddings = std::nullopt;  // llama3, yarn
+  double beta_fast = 32.0, beta_slow = 1.0;                                // yarn
+  std::optional<double> attention_factor = std::nullopt, mscale = std::nullopt,
+                        mscale_all_dim = std::nullopt;  // yarn
+  bool truncate = true;                                 // yarn
   bool operator==(const RopeScaling&) const = default;
 };
 

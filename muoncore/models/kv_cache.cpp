@@ -1,8 +1,8 @@
 #include "muoncore/models/kv_cache.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ KvCache::KvCache(const ModelConfig& config, int64_t rows, int64_t capacity, at::
         "a KV cache needs rows and capacity of at least 1, found {} and {}", rows, capacity);
   auto options = at::TensorOptions().dtype(dtype).device(device);
   auto make = [&] {
-    return at::empty({rows, config.num_key_value_heads, capacity, config.head_dim}, options);
+    return at::zeros({rows, config.num_key_value_heads, capacity, config.head_dim}, options);
   };
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) layers_.push_back({make(), make()});
 }
@@ -52,19 +52,21 @@ void KvCache::repeat_interleave(int64_t n) {
 }
 
 void KvCache::select(const std::vector<int64_t>& rows) {
+  check(!rows.empty(), "select: a cache must keep at least one row");
   std::vector<int64_t> lengths;
   for (int64_t row : rows) {
     check(row >= 0 && row < this->rows(), "select: row {} of a cache with {} rows", row,
           this->rows());
     lengths.push_back(lengths_[static_cast<size_t>(row)]);
   }
-  // Only what the rows hold is copied; beyond it the cache has no defined content.
-  int64_t used = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  // Beyond what rows hold stand zeros or old values, never garbage: attention gives them weight 0,
+  // and 0 * NaN is NaN.
+  int64_t used = *std::max_element(lengths.begin(), lengths.end());
   at::Tensor index = at::tensor(rows, at::kLong).to(layers_[0].keys.device());
   auto pick = [&](const at::Tensor& from) {
     auto shape = from.sizes().vec();
     shape[0] = static_cast<int64_t>(rows.size());
-    at::Tensor to = at::empty(shape, from.options());
+    at::Tensor to = at::zeros(shape, from.options());
     to.narrow(2, 0, used).copy_(from.narrow(2, 0, used).index_select(0, index));
     return to;
   };

@@ -2,8 +2,9 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
+
+#include "muoncore/models/rms_norm.h"
 
 namespace muoncore::models {
 
@@ -32,12 +33,7 @@ RmsNorm::RmsNorm(int64_t features, double eps, at::TensorOptions options) : eps_
   weight_ = register_parameter("weight", at::empty({features}, options));
 }
 
-at::Tensor RmsNorm::forward(const at::Tensor& x) const {
-  bool wide = x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble;
-  at::Tensor y = wide ? x : x.to(at::kFloat);
-  y = y * at::rsqrt(y.square().mean(-1, true) + eps_);
-  return y.to(x.scalar_type()) * weight_;
-}
+at::Tensor RmsNorm::forward(const at::Tensor& x) const { return rms_norm(x, weight_, eps_); }
 
 void RmsNorm::describe(const std::string& prefix, Specs& specs) const {
   describe_param(prefix + ".weight", ParamRole::kNorm, weight_, specs);

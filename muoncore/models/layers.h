@@ -26,8 +26,7 @@ class Linear : public torch::nn::Module {
   at::Tensor weight_, bias_;
 };
 
-// y = x / sqrt(mean(x^2) + eps) * weight over the last dimension; normalized in fp32 and cast back
-// before the product.
+// rms_norm.h, over the last dimension.
 class RmsNorm : public torch::nn::Module {
  public:
   RmsNorm(int64_t features, double eps, at::TensorOptions options);

@@ -1,7 +1,6 @@
 #include "muoncore/models/rope.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 
@@ -97,18 +96,19 @@ void RopeTable::reserve(int64_t positions) {
   int64_t have = cos_.defined() ? cos_.size(0) : 0;
   if (positions <= have) return;
   int64_t want = std::max(positions, std::max<int64_t>(64, 2 * have));
-  auto half = static_cast<int64_t>(frequencies_.inverse.size());
+  const auto& frequencies = frequencies_.inverse;
   std::vector<double> cos, sin;
   for (int64_t position = 0; position < want; ++position)
-    for (double frequency : frequencies_.inverse) {
-      // The angle is rounded to fp32 as transformers rounds it; cos and sin of it are exact.
-      double angle =
-          static_cast<float>(static_cast<float>(position) * static_cast<float>(frequency));
-      cos.push_back(std::cos(angle) * frequencies_.attention_factor);
-      sin.push_back(std::sin(angle) * frequencies_.attention_factor);
-    }
+    for (double sign : {-1.0, 1.0})
+      for (double frequency : frequencies) {
+        // The angle is rounded to fp32 as transformers rounds it; its cos and sin are exact.
+        double angle = static_cast<float>(position) * static_cast<float>(frequency);
+        cos.push_back(std::cos(angle) * frequencies_.attention_factor);
+        sin.push_back(std::sin(angle) * frequencies_.attention_factor * sign);
+      }
   auto table = [&](std::vector<double>& values) {
-    return at::from_blob(values.data(), {want, half}, at::kDouble).to(options_, false, true);
+    auto width = static_cast<int64_t>(2 * frequencies.size());
+    return at::from_blob(values.data(), {want, width}, at::kDouble).to(options_, false, true);
   };
   cos_ = table(cos);
   sin_ = table(sin);
@@ -131,10 +131,7 @@ RopeTable::Angles RopeTable::rows(const std::vector<int64_t>& starts, int64_t to
 }
 
 at::Tensor apply_rope(const at::Tensor& x, const RopeTable::Angles& angles) {
-  int64_t half = x.size(-1) / 2;
-  at::Tensor first = x.narrow(-1, 0, half), second = x.narrow(-1, half, half);
-  return at::cat(
-      {first * angles.cos - second * angles.sin, second * angles.cos + first * angles.sin}, -1);
+  return x * angles.cos + x.roll(x.size(-1) / 2, -1) * angles.sin;
 }
 
 }  // namespace muoncore::models
