@@ -114,13 +114,12 @@ std::string sources(const Report& report) {
 }
 
 std::string setup(const Report& report) {
-  std::vector<std::vector<std::string>> rows = {{"what", "value"}};
+  std::vector<std::string> lines;
   for (const ReportArm& arm : report.arms)
-    rows.push_back(
-        {fmt::format("arm {}", arm.name), fmt::format("`{}`", fmt::join(arm.overrides, " "))});
-  rows.push_back({"seeds", fmt::format("{}", fmt::join(report.seeds, ", "))});
-  for (const auto& [what, value] : report.setup) rows.push_back({what, value});
-  return format_table(rows);
+    lines.push_back(fmt::format("arm {}: `{}`", arm.name, fmt::join(arm.overrides, " ")));
+  lines.push_back(fmt::format("seeds: {}", fmt::join(report.seeds, ", ")));
+  for (const auto& [what, value] : report.setup) lines.push_back(fmt::format("{}: {}", what, value));
+  return list(lines);
 }
 
 }  // namespace

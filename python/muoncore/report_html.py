@@ -113,7 +113,7 @@ def cards(report, other):
 def picture(plot):
     data = base64.b64encode(plot.png).decode("ascii")
     return (f"<h2>{html.escape(plot.title)}</h2><div class=\"card\"><figure>"
-            f'<img alt="{html.escape(plot.title)}" src="data:image/png;base64,{data}">'
+            f'<img alt="{html.escape(plot.title)}" width="{plot.width}" src="data:image/png;base64,{data}">'
             f"<figcaption>{html.escape(plot.caption)}</figcaption></figure></div>")
 
 

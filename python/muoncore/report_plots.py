@@ -21,9 +21,10 @@ class Plot:
     title: str
     caption: str
     png: bytes
+    width: int  # of the page, CSS pixels: text then has one size in all plots
 
 
-def figure(columns, height=3.4, width=None):
+def figure(columns, height=3.3, width=None):
     fig, axes = plt.subplots(1, columns, figsize=(width or 5.2 * columns, height), squeeze=False)
     for axis in axes[0]:
         axis.spines[["top", "right"]].set_visible(False)
@@ -39,7 +40,7 @@ def finish(fig, file, title, caption):
     buffer = io.BytesIO()
     fig.savefig(buffer, format="png", dpi=160, facecolor="white", metadata={"Software": None})
     plt.close(fig)
-    return Plot(file, title, caption, buffer.getvalue())
+    return Plot(file, title, caption, buffer.getvalue(), width=round(84 * fig.get_figwidth()))
 
 
 def label(axis, title, x=None, y=None):
@@ -96,12 +97,10 @@ def learning(report):
     return [finish(fig, "learning.png", "Learning", band_note(report))]
 
 
-def families(curves, prefix):
-    return sorted(name.removeprefix(prefix) for name in curves if name.startswith(prefix))
-
-
-def first_curve(curves, *names):
-    return next((curves[name] for name in names if name in curves), None)
+def families(curves):
+    """Curve of the update RMS by family of parameters ("adam", "muon"); grpo and sft have prefixes of their own."""
+    middle = "/optim/update_rms/"
+    return {name.split(middle)[1]: curve for name, curve in sorted(curves.items()) if middle in name}
 
 
 def distance(lr_runs, rms_runs):
@@ -118,29 +117,28 @@ def distance(lr_runs, rms_runs):
 
 def updates(report):
     """Learning rate, update RMS per family of parameters, and the distance that both make."""
-    curves, prefix = report["curves"], "actor/optim/update_rms/"
-    names = families(curves, prefix)
-    lr = first_curve(curves, "actor/lr", "train/lr")
-    if not names or lr is None:
+    curves = report["curves"]
+    rms, lr = families(curves), curves.get("actor/lr", curves.get("train/lr"))
+    if not rms or lr is None:
         return []
-    fig, axes = figure(3, width=14)
+    fig, axes = figure(3, width=12.4)
     draw_curve(axes[0], lr, report)
     label(axes[0], "learning rate", "step")
-    for style, family in zip(STYLES, names):
-        draw_curve(axes[1], curves[prefix + family], report, style, f", {family} parameters")
+    axes[0].ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    for style, (family, curve) in zip(STYLES, rms.items()):
+        draw_curve(axes[1], curve, report, style, f", {family} parameters")
     label(axes[1], "update RMS / lr", "step")
-    axes[1].set_yscale("log")
+    axes[1].set_ylim(bottom=0)
     moved = {}
-    for arm in report["arms"]:
-        matrices = next(f for f in ["muon", *names] if f in names and any(
-            run["steps"] for run in curves[prefix + f][arm["name"]]))
-        moved[arm["name"]] = distance(lr[arm["name"]], curves[prefix + matrices][arm["name"]])
+    for arm in (arm["name"] for arm in report["arms"]):
+        has_muon = "muon" in rms and any(run["steps"] for run in rms["muon"][arm])
+        moved[arm] = distance(lr[arm], rms["muon" if has_muon else "adam"][arm])
     draw_curve(axes[2], moved, report)
     label(axes[2], "sum of lr x update RMS (matrices)", "step")
     for axis in axes:
         axis.legend(frameon=False, fontsize=8)
-    caption = ("The RMS of an update before the learning rate, and the distance that both make up to a step. Matched to "
-               "AdamW's long-run RMS, Muon at the same learning rate moves less in a short run. ")
+    caption = ("The RMS of an update before the learning rate, and the sum of both up to a step: how far the arms' "
+               "updates went, whatever their learning rates say. ")
     return [finish(fig, "updates.png", "Updates", caption + band_note(report))]
 
 
@@ -165,7 +163,7 @@ def memory(report):
     shown = [q for q in report["quantities"] if q["unit"] == "bytes"]
     if not shown:
         return []
-    fig, axes = figure(len(shown), width=3.4 * len(shown) + 1)
+    fig, axes = figure(len(shown), width=3.3 * len(shown) + 1)
     for axis, quantity in zip(axes, shown):
         bars(axis, quantity, report, 1 / 2**20)
         label(axis, quantity["label"], y="MiB")
