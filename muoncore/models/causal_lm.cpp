@@ -1,6 +1,7 @@
 #include "muoncore/models/causal_lm.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
@@ -71,10 +72,21 @@ CausalLM::CausalLM(ModelConfig config, at::ScalarType dtype, at::Device device)
 
 CausalLM::~CausalLM() = default;
 
+void CausalLM::check_ids(const at::Tensor& ids) const {
+  check(
+      ids.dim() == 2 && ids.scalar_type() == at::kLong && ids.numel() > 0,
+      "forward_hidden: ids must be int64 [rows, tokens], found {} of {} dimensions and {} elements",
+      c10::toString(ids.scalar_type()), ids.dim(), ids.numel());
+  if (!ids.is_cpu())
+    return;  // a GPU would have to be waited for; its embedding asserts the range itself
+  auto [low, high] = at::aminmax(ids);
+  check(low.item<int64_t>() >= 0 && high.item<int64_t>() < config_.vocab_size,
+        "forward_hidden: token id {} is outside the model's vocabulary of {}",
+        low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>(), config_.vocab_size);
+}
+
 at::Tensor CausalLM::forward_hidden(const at::Tensor& ids, KvCache* cache) {
-  check(ids.dim() == 2 && ids.scalar_type() == at::kLong && ids.size(0) >= 1 && ids.size(1) >= 1,
-        "forward_hidden: ids must be int64 [rows, tokens], found {} of {} dimensions",
-        c10::toString(ids.scalar_type()), ids.dim());
+  check_ids(ids);
   c10::AutoGradMode gradients(!cache && c10::GradMode::is_enabled());
   int64_t tokens = ids.size(1);
   ForwardContext context;

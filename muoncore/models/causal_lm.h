@@ -38,7 +38,8 @@ class CausalLM : public torch::nn::Module {
   // Token t of a row sees tokens 0..t of that row, so sequences are right-padded and what stands in
   // the padding is never seen by a real token. With a cache (no gradients): the row's tokens so far
   // come before, and the cache grows by T tokens a row. Throws Error when ids is not [B, T] int64
-  // or the cache has other rows or no room. Ids are not range-checked here.
+  // in the vocabulary (on a GPU the range is left to the kernel), or the cache has other rows or no
+  // room.
   at::Tensor forward_hidden(const at::Tensor& ids, KvCache* cache = nullptr);
 
   // hidden [..., hidden] -> [..., vocab], in the model's dtype.
@@ -53,6 +54,7 @@ class CausalLM : public torch::nn::Module {
   void init_weights(uint64_t seed);
 
  private:
+  void check_ids(const at::Tensor& ids) const;
   void see_cache(const at::Tensor& ids, ForwardContext& context) const;
 
   ModelConfig config_;

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/log_softmax.h>
 #include <gmock/gmock.h>
@@ -312,6 +313,8 @@ TEST(CausalLM, RefusesIdsOfAnotherKind) {
   EXPECT_THROW(model.forward_hidden(at::zeros({3}, at::kLong)), Error);
   EXPECT_THROW(model.forward_hidden(at::zeros({1, 3}, at::kInt)), Error);
   EXPECT_THROW(model.forward_hidden(at::zeros({1, 0}, at::kLong)), Error);
+  EXPECT_THROW(model.forward_hidden(at::full({1, 3}, 37, at::kLong)), Error);
+  EXPECT_THROW(model.forward_hidden(at::full({1, 3}, -1, at::kLong)), Error);
 }
 
 }  // namespace
