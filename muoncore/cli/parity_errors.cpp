@@ -13,6 +13,7 @@
 #include "muoncore/muon/scale_mode.h"
 #include "muoncore/optim/muon.h"
 #include "muoncore/optim/optimizer_config.h"
+#include "muoncore/train/config.h"
 
 namespace muoncore::cli {
 namespace {
@@ -132,6 +133,11 @@ std::map<std::string, Action> actions() {
       {"Muon param without grad is skipped",
        [] {
          step({}, {4, 6}, at::kFloat, false);
+       }},
+      {"Muon use_syrk=True on CPU falls back",  // no such key here: the config refuses it
+       [] {
+         train::load_config(train::ConfigKind::kGrpo, {},
+                            {"actor_rollout_ref.actor.optim.muon_use_syrk=True"});
        }},
       {"TensorParallelMuon num_ns_steps=0", no_steps},
       {"TensorParallelMuon 3-D param (not rejected: no ndim check in its orthogonalize)",

@@ -3,13 +3,6 @@
 
 namespace muoncore::cli {
 
-GroupReport replay_gram(const GoldenFolder& golden, const UpstreamProfile&) {
-  GroupReport report("gram_newton_schulz");
-  for (const auto& c : golden.group("gram_newton_schulz").at("cases"))
-    report.skip(c.at("id"), "the Gram form is not built");
-  return report;
-}
-
 GroupReport replay_layouts(const GoldenFolder& golden, const UpstreamProfile&) {
   GroupReport report("layouts");
   const auto& group = golden.group("layouts");

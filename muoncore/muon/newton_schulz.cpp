@@ -103,21 +103,25 @@ std::vector<Coefficients> resolve_coefficients(const NewtonSchulzOptions& o) {
   return steps;
 }
 
+at::Tensor normalize_for_iteration(const at::Tensor& input, const NewtonSchulzOptions& o) {
+  at::Tensor x = input.to(norm_dtype(input));
+  if (x.dim() == 3)
+    x = x.contiguous();  // a batched product would copy strided slices in every step
+  x = o.eps ? normalize_with_eps(x, *o.eps) : normalize_scale_free(x);
+  if (o.upstream_exact || o.coefficient_type == "custom") return x;
+  const CoefficientSet& set = coefficient_set(o.coefficient_type);
+  if (set.needs_aol_scaling) scale_rows_aol_(x);
+  if (set.safety != 1.0) x.div_(set.safety);
+  return x;
+}
+
 at::Tensor newton_schulz(const at::Tensor& input, const NewtonSchulzOptions& o) {
   at::NoGradGuard no_grad;
   check_input(input);
   const std::vector<Coefficients> steps = resolve_coefficients(o);
   if (input.numel() == 0) return at::zeros_like(input);
   const bool transposed = o.transpose.value_or(input.size(-2) > input.size(-1));
-  at::Tensor x = (transposed ? input.mT() : input).to(norm_dtype(input));
-  if (x.dim() == 3)
-    x = x.contiguous();  // a batched product would copy strided slices in every step
-  x = o.eps ? normalize_with_eps(x, *o.eps) : normalize_scale_free(x);
-  if (!o.upstream_exact && o.coefficient_type != "custom") {
-    const CoefficientSet& set = coefficient_set(o.coefficient_type);
-    if (set.needs_aol_scaling) scale_rows_aol_(x);
-    if (set.safety != 1.0) x.div_(set.safety);
-  }
+  at::Tensor x = normalize_for_iteration(transposed ? input.mT() : input, o);
   if (o.precision == MatmulPrecision::kMedium) x = x.to(at::kBFloat16);
   x = iterate(std::move(x), steps);
   return (transposed ? x.mT() : x).to(input.scalar_type());

@@ -40,6 +40,11 @@ struct NewtonSchulzOptions {
 // directions round.
 std::vector<Coefficients> resolve_coefficients(const NewtonSchulzOptions& options);
 
+// The matrix that the iteration starts from: [..., rows, cols], divided by its norm (and by the
+// set's safety factor, after AOL scaling, where the set asks for it), fp32 (fp64 for fp64 input). A
+// new tensor.
+at::Tensor normalize_for_iteration(const at::Tensor& x, const NewtonSchulzOptions& options);
+
 // x: [rows, cols], or [batch, rows, cols] where every slice is a matrix of its own; fp32, bf16,
 // fp16 or fp64; any strides. Returns a new tensor of x's shape and dtype; x is not written. fp64
 // input iterates in fp64 (unless medium), all else in fp32 or, under medium, in bf16 storage, cast

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
 
 #include <fmt/ranges.h>
 
@@ -14,6 +15,7 @@
 #include "muoncore/muon/matrix_blocks.h"
 #include "muoncore/muon/newton_schulz.h"
 #include "muoncore/muon/scale_mode.h"
+#include "muoncore/muon/second_moment.h"
 #include "muoncore/muon/update_rule.h"
 
 namespace muoncore::optim {
@@ -25,6 +27,8 @@ struct Rule {
   bool nesterov;
   muon::WeightDecayMethod decay;
   muon::ScaleMode scale;
+  muon::SecondMoment moment2;
+  double beta2, moment2_eps;
   muon::NewtonSchulzOptions newton_schulz;
 };
 
@@ -46,6 +50,11 @@ Rule resolve(const MuonOptions& o) {
         o.extra_scale_factor());
   check(!o.ns_eps() || *o.ns_eps() >= 0, "Muon's ns_eps must be at least 0, got {}",
         o.ns_eps().value_or(0));
+  check(o.beta2() >= 0 && o.beta2() < 1, "Muon's beta2 must be in [0, 1), got {}", o.beta2());
+  check(o.moment2_eps() > 0, "Muon's moment2_eps must be above 0, got {}", o.moment2_eps());
+  check(o.moment2_method() != "namo" || o.weight_decay_method() != "l2",
+        "moment2_method namo needs a gradient without weight decay in it: not weight_decay_method "
+        "l2");
   Rule rule{o.lr(),
             o.momentum(),
             o.weight_decay(),
@@ -53,6 +62,9 @@ Rule resolve(const MuonOptions& o) {
             o.nesterov(),
             muon::parse_weight_decay_method(o.weight_decay_method()),
             muon::parse_scale_mode(o.scale_mode()),
+            muon::parse_second_moment(o.moment2_method()),
+            o.beta2(),
+            o.moment2_eps(),
             {}};
   rule.newton_schulz.coefficient_type = o.coefficient_type();
   rule.newton_schulz.custom_coefficients = triples_of(o.custom_coefficients());
@@ -81,46 +93,93 @@ void check_param(const at::Tensor& p) {
 // One parameter between its momentum and its update.
 struct Pending {
   at::Tensor param;
-  at::Tensor weights;  // the parameter in the dtype it is computed in; the parameter itself where
-                       // that is its own
-  at::Tensor direction;
+  at::Tensor
+      weights;  // in the dtype of the computation; the parameter itself where that is its own
+  std::vector<at::Tensor> directions;  // of its logical matrices
+  std::vector<at::Tensor> grad_norms;  // likewise; empty unless the second moment reads them
   const RowBlocks* blocks;
+  MuonParamState* state;
 };
 
 // Enough elements that equal small matrices meet in one batch, few enough to keep the memory of a
 // step small.
 constexpr int64_t kPendingElements = int64_t{1} << 22;
 
-// Orthogonalizes and applies what is pending: weights -= lr * extra * scale(part) * O(part) for
-// each logical matrix.
+void apply_second_moment(std::vector<at::Tensor>& updates, const Pending& p, const Rule& rule) {
+  at::Tensor& flat = p.state->second_moment();
+  int64_t start = 0;
+  for (size_t k = 0; k < updates.size(); ++k) {
+    const auto shape = muon::second_moment_shape(rule.moment2, updates[k].sizes());
+    const int64_t count = c10::multiply_integers(shape);
+    at::Tensor grad_norm = p.grad_norms.empty() ? at::Tensor() : p.grad_norms[k];
+    muon::apply_second_moment_(updates[k], flat.narrow(0, start, count).view(shape), rule.moment2,
+                               rule.beta2, rule.moment2_eps, p.directions[k], grad_norm);
+    start += count;
+  }
+}
+
+// From the orthogonalized parts of one parameter to its new weights:
+// weights -= lr * extra * scale(part) * part.
+void apply_update(const Pending& p, std::vector<at::Tensor> updates, const Rule& rule, bool measure,
+                  GroupStats& stats) {
+  if (rule.moment2 != muon::SecondMoment::kNone) apply_second_moment(updates, p, rule);
+  for (at::Tensor& update : updates) {
+    stats.matrices += update.dim() == 3 ? update.size(0) : 1;
+    update.mul_(rule.extra_scale_factor *
+                muon::scale_factor(rule.scale, update.size(-2), update.size(-1)));
+  }
+  at::Tensor update = muon::merge_blocks(updates, *p.blocks, p.param.sizes());
+  if (measure) {
+    const double norm = at::linalg_vector_norm(update).item<double>();
+    stats.update_square_sum += norm * norm;
+  }
+  stats.elements += update.numel();
+  p.weights.add_(update, -rule.lr);
+  if (!p.weights.is_same(p.param)) p.param.copy_(p.weights);
+}
+
 void apply_pending(std::vector<Pending>& pending, const Rule& rule, bool measure,
                    GroupStats& stats) {
-  std::vector<at::Tensor> parts;
+  std::vector<at::Tensor> directions;
   for (const Pending& p : pending)
-    for (at::Tensor& part : muon::split_blocks(p.direction, *p.blocks))
-      parts.push_back(std::move(part));
-  std::vector<at::Tensor> updates = muon::orthogonalize_all(parts, rule.newton_schulz);
+    directions.insert(directions.end(), p.directions.begin(), p.directions.end());
+  std::vector<at::Tensor> updates = muon::orthogonalize_all(directions, rule.newton_schulz);
   auto next = updates.begin();
   for (const Pending& p : pending) {
-    const auto last =
-        next + static_cast<std::ptrdiff_t>(std::max<size_t>(1, p.blocks->rows.size()));
-    std::vector<at::Tensor> own(next, last);
+    const auto last = next + static_cast<std::ptrdiff_t>(p.directions.size());
+    apply_update(p, {next, last}, rule, measure, stats);
     next = last;
-    for (at::Tensor& update : own) {
-      stats.matrices += update.dim() == 3 ? update.size(0) : 1;
-      update.mul_(rule.extra_scale_factor *
-                  muon::scale_factor(rule.scale, update.size(-2), update.size(-1)));
-    }
-    at::Tensor update = muon::merge_blocks(own, *p.blocks, p.direction.sizes());
-    if (measure) {
-      const double norm = at::linalg_vector_norm(update).item<double>();
-      stats.update_square_sum += norm * norm;
-    }
-    stats.elements += update.numel();
-    p.weights.add_(update, -rule.lr);
-    if (!p.weights.is_same(p.param)) p.param.copy_(p.weights);
   }
   pending.clear();
+}
+
+void ensure_second_moment(const Pending& p, const Rule& rule) {
+  int64_t count = 0;
+  for (const at::Tensor& part : p.directions)
+    count += c10::multiply_integers(muon::second_moment_shape(rule.moment2, part.sizes()));
+  at::Tensor& flat = p.state->second_moment();
+  if (!flat.defined()) flat = at::zeros({count}, p.weights.options().requires_grad(false));
+  check(flat.numel() == count, "second_moment holds {} elements, but {} are needed", flat.numel(),
+        count);
+}
+
+// Decays the weights, updates the momentum and says what is to be orthogonalized.
+Pending prepare(const at::Tensor& param, const RowBlocks& blocks, MuonParamState& state,
+                const Rule& rule, const StepArgs& args) {
+  const at::ScalarType dtype = compute_dtype(param);
+  Pending p{param, param.to(dtype), {}, {}, &blocks, &state};
+  muon::apply_weight_decay_(p.weights, rule.decay, rule.weight_decay, rule.lr);
+  at::Tensor grad = muon::effective_gradient(param.grad(), args.grad_scale, p.weights, rule.decay,
+                                             rule.weight_decay, dtype);
+  at::Tensor& momentum = state.momentum_buffer();
+  muon::update_momentum_(momentum, grad, rule.momentum);
+  p.directions = muon::split_blocks(
+      muon::momentum_direction(momentum, grad, rule.momentum, rule.nesterov), blocks);
+  if (rule.moment2 == muon::SecondMoment::kNamo)
+    for (const at::Tensor& part : muon::split_blocks(grad, blocks))
+      p.grad_norms.push_back(muon::matrix_norm(part));
+  if (rule.moment2 != muon::SecondMoment::kNone) ensure_second_moment(p, rule);
+  return p;
 }
 
 }  // namespace
@@ -163,7 +222,7 @@ const ParamSpec& Muon::spec_of(const at::Tensor& param) const {
   return it == specs_.end() ? plain : it->second;
 }
 
-at::Tensor& Muon::momentum_of(const at::Tensor& param) {
+MuonParamState& Muon::state_of(const at::Tensor& param) {
   auto& state = state_[param.unsafeGetTensorImpl()];
   if (!state) {
     auto fresh = std::make_unique<MuonParamState>();
@@ -171,7 +230,7 @@ at::Tensor& Muon::momentum_of(const at::Tensor& param) {
         at::zeros(param.sizes(), param.options().dtype(compute_dtype(param)).requires_grad(false)));
     state = std::move(fresh);
   }
-  return static_cast<MuonParamState&>(*state).momentum_buffer();
+  return static_cast<MuonParamState&>(*state);
 }
 
 void Muon::step_group(size_t index, const StepArgs& args) {
@@ -181,19 +240,9 @@ void Muon::step_group(size_t index, const StepArgs& args) {
   std::vector<Pending> pending;
   int64_t expected = 0, elements = 0;
   for (const at::Tensor& param : group.params()) {
-    const at::Tensor& grad = param.grad();
-    if (!grad.defined()) continue;
-    const at::ScalarType dtype = compute_dtype(param);
-    at::Tensor weights = param.to(dtype);
-    muon::apply_weight_decay_(weights, rule.decay, rule.weight_decay, rule.lr);
-    at::Tensor g = muon::effective_gradient(grad, args.grad_scale, weights, rule.decay,
-                                            rule.weight_decay, dtype);
-    at::Tensor& momentum = momentum_of(param);
-    muon::update_momentum_(momentum, g, rule.momentum);
+    if (!param.grad().defined()) continue;
     const RowBlocks& blocks = spec_of(param).blocks;
-    pending.push_back({param, weights,
-                       muon::momentum_direction(momentum, g, rule.momentum, rule.nesterov),
-                       &blocks});
+    pending.push_back(prepare(param, blocks, state_of(param), rule, args));
     expected += muon::count_matrices(param.sizes(), blocks);
     elements += param.numel();
     if (elements < kPendingElements) continue;
@@ -214,9 +263,12 @@ void Muon::step_with(const StepArgs& args) {
 
 int64_t Muon::state_bytes() const {
   int64_t bytes = 0;
-  for (const auto& entry : state_)
-    bytes += static_cast<int64_t>(
-        static_cast<const MuonParamState&>(*entry.second).momentum_buffer().nbytes());
+  for (const auto& entry : state_) {
+    const auto& state = static_cast<const MuonParamState&>(*entry.second);
+    bytes += static_cast<int64_t>(state.momentum_buffer().nbytes());
+    if (state.second_moment().defined())
+      bytes += static_cast<int64_t>(state.second_moment().nbytes());
+  }
   return bytes;
 }
 

@@ -1,8 +1,8 @@
-// Muon as a real torch optimizer: momentum, orthogonalization by Newton-Schulz, a shape-dependent
-// scale, weight decay. For each matrix: p <- decay(p); M <- lerp(M, g, 1 - momentum); U = nesterov
-// ? lerp(g, M, momentum) : M; p <- p - lr * extra_scale_factor * scale(rows, cols) *
-// newton_schulz(U). Sources: Emerging-Optimizers 0.3.0 `OrthogonalizedOptimizer`, Megatron-Core
-// 0.19.2 `TensorParallelMuon`.
+// Muon as a real torch optimizer. For each matrix:
+//   p <- decay(p);  M <- lerp(M, g, 1 - momentum);  U = nesterov ? lerp(g, M, momentum) : M
+//   p <- p - lr * extra_scale_factor * scale(rows, cols) * second_moment(newton_schulz(U))
+// Sources: Emerging-Optimizers 0.3.0 (OrthogonalizedOptimizer, AdaptiveMuon), Megatron-Core 0.19.2
+// (TensorParallelMuon).
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -27,18 +27,22 @@ struct MuonOptions : public torch::optim::OptimizerCloneableOptions<MuonOptions>
   TORCH_ARG(double, momentum) = 0.95;  // in [0, 1)
   TORCH_ARG(bool, nesterov) = false;
   TORCH_ARG(double, weight_decay) = 0.01;
-  TORCH_ARG(std::string,
-            weight_decay_method) = "decoupled";          // none, decoupled, independent, palm, l2
-  TORCH_ARG(std::string, coefficient_type) = "quintic";  // muon/coefficients.h, or custom
-  TORCH_ARG(std::vector<double>, custom_coefficients) = {};  // a, b, c of each step, for "custom"
+  // none, decoupled, independent, palm, l2
+  TORCH_ARG(std::string, weight_decay_method) = "decoupled";
+  // A name of muon/coefficients.h, or custom; then a, b, c of each step.
+  TORCH_ARG(std::string, coefficient_type) = "quintic";
+  TORCH_ARG(std::vector<double>, custom_coefficients) = {};
   TORCH_ARG(int64_t, num_ns_steps) = 5;
   TORCH_ARG(std::string, fp32_matmul_prec) = "medium";  // highest, high: fp32; medium: bf16
   TORCH_ARG(std::string, scale_mode) = "spectral";      // muon/scale_mode.h
   TORCH_ARG(double, extra_scale_factor) = 1.0;          // > 0
-  TORCH_ARG(std::optional<double>,
-            ns_eps) = std::nullopt;  // absent: scale-free; else x / max(norm, ns_eps)
-  TORCH_ARG(bool,
-            upstream_exact) = false;  // upstream's coefficient sets without safety factor or guard
+  TORCH_ARG(std::string, moment2_method) = "none";      // muon/second_moment.h
+  TORCH_ARG(double, beta2) = 0.95;                      // of the second moment, in [0, 1)
+  TORCH_ARG(double, moment2_eps) = 1e-8;                // > 0
+  // Absent: scale-free normalization; else upstream's x / max(norm, ns_eps).
+  TORCH_ARG(std::optional<double>, ns_eps) = std::nullopt;
+  // Upstream's coefficient sets without safety factor or guard.
+  TORCH_ARG(bool, upstream_exact) = false;
 
  public:
   void serialize(torch::serialize::InputArchive& archive) override;
@@ -52,6 +56,9 @@ void check_options(const MuonOptions& options);
 
 struct MuonParamState : public torch::optim::OptimizerCloneableParamState<MuonParamState> {
   TORCH_ARG(torch::Tensor, momentum_buffer);  // param's shape; fp32 (fp64 for fp64 parameters)
+  // Undefined without a second moment; else flat: the v of each logical matrix
+  // (muon/second_moment.h), one after another.
+  TORCH_ARG(torch::Tensor, second_moment);
 
  public:
   void serialize(torch::serialize::InputArchive& archive) override;
@@ -84,14 +91,15 @@ class Muon : public ManagedOptimizer {
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;  // momentum of another dtype is cast
 
-  ParamState param_state(const at::Tensor& param) const override;  // "momentum_buffer"
+  // "momentum_buffer", and "second_moment" where there is one.
+  ParamState param_state(const at::Tensor& param) const override;
   void set_param_state(const at::Tensor& param, const ParamState& state) override;
   double weight_decay(size_t group) const override;
   void set_weight_decay(size_t group, double weight_decay) override;
 
  private:
   const ParamSpec& spec_of(const at::Tensor& param) const;
-  at::Tensor& momentum_of(const at::Tensor& param);
+  MuonParamState& state_of(const at::Tensor& param);
   void step_group(size_t index, const StepArgs& args);
 
   std::unordered_map<void*, ParamSpec> specs_;  // by TensorImpl

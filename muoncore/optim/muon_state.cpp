@@ -42,6 +42,9 @@ void MuonOptions::serialize(torch::serialize::OutputArchive& archive) const {
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(fp32_matmul_prec);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(scale_mode);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(extra_scale_factor);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(moment2_method);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(beta2);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(moment2_eps);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(ns_eps);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(upstream_exact);
 }
@@ -58,34 +61,43 @@ void MuonOptions::serialize(torch::serialize::InputArchive& archive) {
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::string, fp32_matmul_prec);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::string, scale_mode);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, extra_scale_factor);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::string, moment2_method);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, beta2);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, moment2_eps);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG_OPTIONAL(double, ns_eps);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(bool, upstream_exact);
 }
 
 void MuonParamState::serialize(torch::serialize::OutputArchive& archive) const {
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(momentum_buffer);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(second_moment);
 }
 
 void MuonParamState::serialize(torch::serialize::InputArchive& archive) {
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, momentum_buffer);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, second_moment);
 }
 
 ParamState Muon::param_state(const at::Tensor& param) const {
   auto it = state_.find(param.unsafeGetTensorImpl());
   if (it == state_.end()) return {};
-  return {{"momentum_buffer", static_cast<const MuonParamState&>(*it->second).momentum_buffer()}};
+  const auto& held = static_cast<const MuonParamState&>(*it->second);
+  ParamState state{{"momentum_buffer", held.momentum_buffer()}};
+  if (held.second_moment().defined()) state.emplace("second_moment", held.second_moment());
+  return state;
 }
 
 void Muon::set_param_state(const at::Tensor& param, const ParamState& state) {
-  auto it = state.find("momentum_buffer");
-  check(it != state.end(), "the state of a Muon parameter lacks momentum_buffer");
-  check(state.size() == 1, "the state of a Muon parameter is momentum_buffer alone, got {} entries",
-        state.size());
-  check_momentum_shape(it->second, param);
-  check(it->second.scalar_type() == momentum_dtype(param), "momentum_buffer must be {}, got {}",
-        at::toString(momentum_dtype(param)), at::toString(it->second.scalar_type()));
   auto fresh = std::make_unique<MuonParamState>();
-  fresh->momentum_buffer(it->second);
+  for (const auto& [name, tensor] : state) {
+    check(name == "momentum_buffer" || name == "second_moment",
+          "the state of a Muon parameter is momentum_buffer and second_moment, got {}", name);
+    check(tensor.scalar_type() == momentum_dtype(param), "{} must be {}, got {}", name,
+          at::toString(momentum_dtype(param)), at::toString(tensor.scalar_type()));
+    name == "momentum_buffer" ? fresh->momentum_buffer(tensor) : fresh->second_moment(tensor);
+  }
+  check(fresh->momentum_buffer().defined(), "the state of a Muon parameter lacks momentum_buffer");
+  check_momentum_shape(fresh->momentum_buffer(), param);
   state_[param.unsafeGetTensorImpl()] = std::move(fresh);
 }
 
@@ -101,9 +113,10 @@ void Muon::load(torch::serialize::InputArchive& archive) {
     for (const at::Tensor& param : group.params()) {
       auto it = state_.find(param.unsafeGetTensorImpl());
       if (it == state_.end()) continue;
-      at::Tensor& momentum = static_cast<MuonParamState&>(*it->second).momentum_buffer();
-      check_momentum_shape(momentum, param);
-      momentum = momentum.to(param.device(), momentum_dtype(param));
+      auto& state = static_cast<MuonParamState&>(*it->second);
+      check_momentum_shape(state.momentum_buffer(), param);
+      for (at::Tensor* tensor : {&state.momentum_buffer(), &state.second_moment()})
+        if (tensor->defined()) *tensor = tensor->to(param.device(), momentum_dtype(param));
     }
   }
 }
