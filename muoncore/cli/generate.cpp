@@ -5,6 +5,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,12 @@
 namespace muoncore::cli {
 namespace {
 
+constexpr int64_t kDefaultNewTokens = 128;
+
 struct GenerateArguments {
   std::string model, prompt, dtype = "float32";
-  int64_t max_new_tokens = 128, top_k = -1;
+  std::optional<int64_t> max_new_tokens;
+  int64_t top_k = -1;
   double temperature = 0.0, top_p = 1.0;
   uint64_t seed = 0;
   bool chat = false, json = false;
@@ -91,21 +95,26 @@ Start make_start(const GenerateArguments& a, const std::string& prompt,
   return start;
 }
 
-void check_length(const GenerateArguments& a, int64_t length, const models::ModelConfig& config) {
+// How many tokens to write after a prompt of `length`: what was asked for, or kDefaultNewTokens
+// where the model has room.
+int64_t new_tokens(const GenerateArguments& a, int64_t length, const models::ModelConfig& config) {
   int64_t most = config.max_position_embeddings;
   check(length > 0, "--prompt is empty and the tokenizer of {} adds no token of its own", a.model);
   check(length < most, "--prompt has {} tokens: {} can hold {} (max_position_embeddings)", length,
         a.model, most);
-  check(length + a.max_new_tokens <= most,
+  int64_t wanted = a.max_new_tokens.value_or(std::min(kDefaultNewTokens, most - length));
+  check(length + wanted <= most,
         "--max-new-tokens {} is too much after a prompt of {} tokens: {} can hold {} in all "
         "(max_position_embeddings), so at most {} new ones",
-        a.max_new_tokens, length, a.model, most, most - length);
+        wanted, length, a.model, most, most - length);
+  return wanted;
 }
 
-rl::RolloutOptions rollout_options(const GenerateArguments& a, const Start& start) {
+rl::RolloutOptions rollout_options(const GenerateArguments& a, const Start& start,
+                                   const models::ModelConfig& config) {
   rl::RolloutOptions o;
   o.sampling = {a.temperature, a.top_k, a.top_p};
-  o.max_new_tokens = a.max_new_tokens;
+  o.max_new_tokens = new_tokens(a, static_cast<int64_t>(start.ids.size()), config);
   o.stop_ids = start.stop_ids;
   o.seed = a.seed;
   return o;
@@ -120,7 +129,7 @@ void run(const GenerateArguments& a) {
   data::check_vocabulary(*tokenizer, loaded.config.vocab_size, a.model);
   std::string prompt = read_prompt(a.prompt);
   Start start = make_start(a, prompt, *tokenizer, loaded.config);
-  check_length(a, static_cast<int64_t>(start.ids.size()), loaded.config);
+  rl::RolloutOptions options = rollout_options(a, start, loaded.config);
 
   data::StreamDecoder decoder(*tokenizer);
   StopFilter filter(a.stops);
@@ -135,8 +144,7 @@ void run(const GenerateArguments& a) {
     emit(filter.push(decoder.push(id)));
     return !filter.stopped();
   };
-  auto reason =
-      rl::generate_streaming(*loaded.model, start.ids, rollout_options(a, start), on_token);
+  auto reason = rl::generate_streaming(*loaded.model, start.ids, options, on_token);
   emit(filter.push(decoder.finish()));
   emit(filter.finish());
   bool stop = filter.stopped() || reason == rl::FinishReason::kStop;
@@ -160,9 +168,9 @@ void add_generate(CLI::App& app) {
       ->type_name("MODEL");
   c->add_option("--prompt", args->prompt, "text to continue; - reads it from standard input")
       ->required();
-  c->add_option("--max-new-tokens", args->max_new_tokens, "most tokens to write")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  c->add_option("--max-new-tokens", args->max_new_tokens,
+                "most tokens to write (128 if not given, or as many as the model can hold)")
+      ->check(CLI::PositiveNumber);
   c->add_option("--temperature", args->temperature, "0: always the likeliest token (greedy)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

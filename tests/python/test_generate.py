@@ -20,6 +20,12 @@ PROMPTS = [
     "Zahlen: 12 + 345 = äöü, 漢字, 🙂.",
     "  two  spaces and a tab\t",
 ]
+CORPUS = PROMPTS + [  # fixed: another corpus is another tokenizer, and other near ties further down
+    "the quick brown fox jumps over the lazy dog and then the other fox jumps over the other dog",
+    "in the beginning there was the word and the word was in the text that the model had read",
+    "return the sum of the first and the second number, then print the result of the function",
+    "one two three four five six seven eight nine ten, and then the numbers begin again with one",
+]
 SIZES = dict(
     hidden_size=48,
     intermediate_size=80,
@@ -45,8 +51,7 @@ def train_tokenizer():
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    text = [(ROOT / "tests/python/test_generate.py").read_text()] + PROMPTS
-    tokenizer.train_from_iterator(text, trainer)
+    tokenizer.train_from_iterator(CORPUS * 3, trainer)
     return tokenizer
 
 
@@ -92,9 +97,13 @@ def folders(tmp_path_factory):
 
 
 def run(*arguments, stdin=None):
+    """Bytes through and through: text mode would turn a generated carriage return into a newline."""
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     command = [PROGRAM, "generate", *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, timeout=120)
+    given = None if stdin is None else stdin.encode()
+    done = subprocess.run(command, input=given, capture_output=True, env=environment, timeout=120)
+    done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
+    return done
 
 
 def generate(*arguments, stdin=None):
@@ -225,4 +234,4 @@ def test_a_folder_without_weights_or_with_a_larger_tokenizer_is_refused(folders,
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.add_tokens([f"extra{i}" for i in range(20)])
     tokenizer.save(str(grown / "tokenizer.json"))
-    assert "vocabulary" in refused(grown, "--prompt", "a")
+    assert "embedding rows" in refused(grown, "--prompt", "a")
