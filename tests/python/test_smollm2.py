@@ -1,5 +1,7 @@
 """SmolLM2-135M-Instruct as examples/smollm2/prepare.py makes it: skipped unless the folder is there (270 MB, from a
 download of 93 MB)."""
+import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -8,6 +10,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "models" / "SmolLM2-135M-Instruct"
+PROGRAM = pathlib.Path(os.environ.get("MUONCORE_PROGRAM", ROOT / "build/release/muoncore"))
 pytestmark = pytest.mark.skipif(not (FOLDER / "model.safetensors").exists(),
                                 reason=f"{FOLDER} is not there: run examples/smollm2/prepare.py")
 
@@ -45,3 +48,17 @@ def test_transformers_answers_paris():
     prompt = tokenizer(chat, return_tensors="pt")
     out = model.generate(**prompt, max_new_tokens=16, do_sample=False)
     assert "Paris" in tokenizer.decode(out[0][prompt["input_ids"].shape[1]:])
+
+
+def test_the_program_answers_as_transformers_token_by_token():
+    import torch
+    import transformers
+    tokenizer = transformers.AutoTokenizer.from_pretrained(FOLDER)
+    model = transformers.AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32)
+    for text in ("The capital of France is", "3+4=7\n12+25=37\n18+31=", "def fibonacci(n):\n"):
+        prompt = tokenizer(text, return_tensors="pt")
+        out = model.generate(**prompt, max_new_tokens=24, do_sample=False)[0].tolist()
+        ours = subprocess.run([PROGRAM, "generate", FOLDER, "--prompt", text, "--max-new-tokens", "24", "--json"],
+                              capture_output=True, text=True, check=True)
+        answer = json.loads(ours.stdout.splitlines()[-1])
+        assert answer["prompt_ids"] + answer["ids"] == out
