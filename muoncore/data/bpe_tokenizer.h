@@ -8,6 +8,7 @@
 
 #include "muoncore/data/added_tokens.h"
 #include "muoncore/data/bpe_model.h"
+#include "muoncore/data/normalizer.h"
 #include "muoncore/data/pre_tokenizer.h"
 #include "muoncore/data/tokenizer.h"
 

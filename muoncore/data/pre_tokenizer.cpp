@@ -1,8 +1,6 @@
 #include "muoncore/data/pre_tokenizer.h"
 
-#include <utf8proc.h>
-
-#include <cstdlib>
+#include <fmt/format.h>
 
 #include "muoncore/core/check.h"
 
@@ -14,35 +12,7 @@ namespace {
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-bool is_nfc(const JsonNode& node) {
-  std::string type = node.at("type").text();
-  if (type == "NFC") {
-    node.only({"type"});
-    return true;
-  }
-  if (type != "Sequence") node.at("type").refuse("supported normalizers: NFC, Sequence");
-  node.only({"type", "normalizers"});
-  bool any = false;
-  for (const JsonNode& child : node.at("normalizers").items()) any = is_nfc(child) || any;
-  return any;
-}
-
 }  // namespace
-
-Normalizer::Normalizer(const std::optional<JsonNode>& node) : nfc_(node && is_nfc(*node)) {}
-
-std::string Normalizer::apply(std::string_view text) const {
-  bool ascii = std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
-  if (!nfc_ || ascii) return std::string(text);
-  utf8proc_uint8_t* result = nullptr;
-  utf8proc_ssize_t length =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &result,
-                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  check(length >= 0, "NFC failed on a text of {} bytes: {}", text.size(), utf8proc_errmsg(length));
-  std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(result, &std::free);
-  return std::string(reinterpret_cast<const char*>(result), static_cast<size_t>(length));
-}
 
 PreTokenizer::PreTokenizer(const std::optional<JsonNode>& node, const std::string& file) {
   if (node) add(*node);

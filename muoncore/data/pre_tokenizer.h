@@ -1,4 +1,4 @@
-// tokenizer.json's `normalizer` and `pre_tokenizer`: from a text to the words that BPE may merge
+// tokenizer.json's `pre_tokenizer`: from a text to the words that BPE may merge
 // within.
 #pragma once
 
@@ -12,15 +12,6 @@
 #include "muoncore/data/regex.h"
 
 namespace muoncore::data {
-
-// null, NFC, or a Sequence of these. Others are refused by name.
-class Normalizer {
- public:
-  explicit Normalizer(const std::optional<JsonNode>& node);
-  std::string apply(std::string_view text) const;  // text: valid UTF-8
- private:
-  bool nfc_ = false;
-};
 
 // ByteLevel, or a Sequence of Split (Regex; Isolated or Removed), Digits and, last, ByteLevel.
 // Others are refused by name.

@@ -18,7 +18,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 CASES = 10_000
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-TEST_PROGRAM = pathlib.Path(os.environ.get("MUONCORE_PROGRAM", REPOSITORY / "build/release/muoncore")).parent / "tests/test_data"
+PROGRAM = pathlib.Path(os.environ.get("MUONCORE_PROGRAM", REPOSITORY / "build/release/muoncore"))
+TEST_PROGRAM = pathlib.Path(os.environ.get("MUONCORE_TEST_DATA_PROGRAM", PROGRAM.parent / "tests/test_data"))
 
 QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -164,12 +165,12 @@ FAMILIES = {
 }
 
 
-def record(folder, tokenizer, settings, seed):
-    folder.mkdir()
+def record(folder, tokenizer, settings, texts, seed):
+    folder.mkdir(parents=True)
     (folder / "tokenizer.json").write_text(json.dumps(settings, ensure_ascii=False), encoding="utf-8")
     rng = random.Random(seed)
     with open(folder / "cases.jsonl", "w", encoding="utf-8") as out:
-        for text in strings(seed, CASES):
+        for text in texts:
             special = rng.random() < 0.5
             ids = tokenizer.encode(text, add_special_tokens=special).ids
             if rng.random() < 0.1:  # decoding must stand any ids, not only those of a text
@@ -187,14 +188,8 @@ def record(folder, tokenizer, settings, seed):
             out.write(json.dumps(case) + "\n")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_same_as_tokenizers(family, tmp_path):
+def compare(cases, count):
     assert unicodedata.unidata_version == "14.0.0", "the strings are meant to be those of Unicode 14"
-    made = FAMILIES[family]()
-    tokenizer, settings = made if isinstance(made, tuple) else (made, json.loads(made.to_str()))
-    cases = tmp_path / "cases"
-    cases.mkdir()
-    record(cases / family, tokenizer, settings, seed=sum(family.encode()))
     result = subprocess.run(
         [TEST_PROGRAM, "--gtest_filter=TokenizerGolden.*"],
         env={**os.environ, "MUONCORE_TOKENIZER_CASES": str(cases), "OMP_NUM_THREADS": "1"},
@@ -202,4 +197,26 @@ def test_same_as_tokenizers(family, tmp_path):
         text=True,
     )
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
-    assert re.search(rf"^{CASES} cases$", result.stdout, re.MULTILINE), result.stdout[-2000:]
+    assert re.search(rf"^{count} cases$", result.stdout, re.MULTILINE), result.stdout[-2000:]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_same_as_tokenizers(family, tmp_path):
+    made = FAMILIES[family]()
+    tokenizer, settings = made if isinstance(made, tuple) else (made, json.loads(made.to_str()))
+    seed = sum(family.encode())
+    record(tmp_path / "cases" / family, tokenizer, settings, strings(seed, CASES), seed)
+    compare(tmp_path / "cases", CASES)
+
+
+def test_every_code_point(tmp_path):
+    """Each code point of Unicode 14 among letters, digits, spaces and combining characters of high and low class."""
+    contexts = ["{}", "a\u0315{}x", "a{}\u0334x", "a\u0345{}9", " {} ", "\uac00{}", "1{}'s"]
+    texts = []
+    for start in range(0, len(ASSIGNED), 512):
+        chunk = ASSIGNED[start : start + 512]
+        texts += ["".join(context.format(c) for c in chunk) for context in contexts]
+        texts.append("|".join(unicodedata.normalize("NFD", c) + "\u0300" for c in chunk))
+    tokenizer = qwen()
+    record(tmp_path / "cases" / "qwen2", tokenizer, json.loads(tokenizer.to_str()), texts, 0)
+    compare(tmp_path / "cases", len(texts))
