@@ -3,7 +3,9 @@
 #include <ATen/Dispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/div.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/sqrt.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -31,7 +33,7 @@ void check_options(const AdamWOptions& options) {
   check(options.lr() >= 0.0, "AdamW: lr {}: allowed are numbers from 0", options.lr());
   check(fits(beta1) && fits(beta2), "AdamW: betas [{}, {}]: allowed are numbers in [0, 1)", beta1,
         beta2);
-  check(options.eps() >= 0.0, "AdamW: eps {}: allowed are numbers from 0", options.eps());
+  check(options.eps() > 0.0, "AdamW: eps {}: allowed are numbers above 0", options.eps());
   check(options.weight_decay() >= 0.0, "AdamW: weight_decay {}: allowed are numbers from 0",
         options.weight_decay());
 }
@@ -51,25 +53,29 @@ const AdamWOptions& options_of(const OptimizerParamGroup& group) {
 }
 
 // Sum over elements of (update / lr)^2 as the moments now say: (m / c1 / (sqrt(v / c2) + eps))^2.
+// By chunks that stay in the cache, with ATen's vectorized roots and quotients.
 double update_square_sum(const AdamWParamState& state, const AdamWOptions& options) {
-  const at::Tensor m = state.exp_avg().to(at::kCPU), v = state.exp_avg_sq().to(at::kCPU);
+  const at::Tensor m = state.exp_avg().view(-1), v = state.exp_avg_sq().view(-1);
   const double steps = state.step().item<double>();
   const auto [beta1, beta2] = options.betas();
-  double sum = 0.0;
-  AT_DISPATCH_FLOATING_TYPES(m.scalar_type(), "update_square_sum", [&] {
-    const auto inverse1 = static_cast<scalar_t>(1.0 / (1.0 - std::pow(beta1, steps)));
-    const auto inverse2 = static_cast<scalar_t>(1.0 / std::sqrt(1.0 - std::pow(beta2, steps)));
-    const auto eps = static_cast<scalar_t>(options.eps());
-    const auto* first = m.const_data_ptr<scalar_t>();
-    const auto* second = v.const_data_ptr<scalar_t>();
-    sum = chunked_sum(m.numel(), [=](int64_t i) {
-      const scalar_t top = first[i] * inverse1;
-      // 0 / 0 where eps is 0 and no gradient was ever seen: such an element does not move.
-      const scalar_t u = top == 0 ? scalar_t(0) : top / (std::sqrt(second[i]) * inverse2 + eps);
-      return static_cast<double>(u) * static_cast<double>(u);
+  const double inverse1 = 1.0 / (1.0 - std::pow(beta1, steps));
+  const double root2 = std::sqrt(1.0 - std::pow(beta2, steps));
+  const double sum = chunked_sum(m.numel(), [&](int64_t begin, int64_t end) {
+    at::NoGradGuard no_grad;  // a worker thread has its own mode
+    const at::Tensor denominator = at::sqrt(v.slice(0, begin, end));
+    // m / (sqrt(v) / root2 + eps) = m root2 / (sqrt(v) + root2 eps)
+    const at::Tensor ratio =
+        at::div(m.slice(0, begin, end), denominator.add_(root2 * options.eps())).to(at::kCPU);
+    double block = 0.0;
+    AT_DISPATCH_FLOATING_TYPES(ratio.scalar_type(), "update_square_sum", [&] {
+      const auto* u = ratio.const_data_ptr<scalar_t>();
+      block = lane_sum(0, ratio.numel(), [&](int64_t k) {
+        return static_cast<double>(u[k]) * static_cast<double>(u[k]);
+      });
     });
+    return block;
   });
-  return sum;
+  return sum * inverse1 * inverse1 * root2 * root2;
 }
 
 }  // namespace
@@ -158,10 +164,6 @@ ParamState AdamW::param_state(const at::Tensor& param) const {
 }
 
 void AdamW::set_param_state(const at::Tensor& param, const ParamState& state) {
-  if (state.empty()) {
-    state_.erase(param.unsafeGetTensorImpl());
-    return;
-  }
   auto take = [&](const char* name, at::IntArrayRef shape, at::ScalarType dtype) {
     const auto found = state.find(name);
     check(found != state.end(), "AdamW's state has no \"{}\"", name);

@@ -99,6 +99,7 @@ class ChainedOptimizer {
   void write_back(const std::vector<size_t>& stepped);
   void add_stats(const ChainedChild& child, StepResult& result) const;
   void check_orthogonalized(const std::vector<size_t>& stepped, int64_t calls) const;
+  void put_state(size_t i, const ParamState& state);
   at::Tensor take_master(size_t i, ParamState& state) const;
 
   Parts parts_;

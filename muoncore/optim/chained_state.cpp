@@ -72,6 +72,15 @@ at::Tensor ChainedOptimizer::take_master(size_t i, ParamState& state) const {
   return master;
 }
 
+// An empty state is that of a parameter that was never stepped.
+void ChainedOptimizer::put_state(size_t i, const ParamState& state) {
+  const at::Tensor& param = parts_.masters[i];
+  if (state.empty())
+    owner(i).drop_param_state(param);
+  else
+    owner(i).set_param_state(param, state);
+}
+
 void ChainedOptimizer::load_state(const std::map<std::string, at::Tensor>& state) {
   at::NoGradGuard no_grad;
   auto by_param = group_by_param(state);
@@ -91,11 +100,10 @@ void ChainedOptimizer::load_state(const std::map<std::string, at::Tensor>& state
         by_param.empty() ? "" : did_you_mean(by_param.begin()->first, names));
   size_t i = 0;
   try {
-    for (; i < names.size(); ++i) owner(i).set_param_state(parts_.masters[i], fresh[i]);
+    for (; i < names.size(); ++i) put_state(i, fresh[i]);
   } catch (const Error& error) {
-    const std::string name = names[i];
-    for (size_t k = 0; k < i; ++k) owner(k).set_param_state(parts_.masters[k], before[k]);
-    fail("optimizer state of '{}' ({}): {}", name, parts_.routes[i].optimizer, error.what());
+    for (size_t k = 0; k < i; ++k) put_state(k, before[k]);
+    fail("optimizer state of '{}' ({}): {}", names[i], parts_.routes[i].optimizer, error.what());
   }
   for (size_t k = 0; k < names.size(); ++k) {
     if (!masters[k].defined()) continue;

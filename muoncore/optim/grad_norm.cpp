@@ -22,12 +22,16 @@ double power_sum(const at::Tensor& grad, double p, double scale) {
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, grad.scalar_type(), "power_sum", [&] {
     const auto* x = grad.const_data_ptr<scalar_t>();
     auto scaled = [&](int64_t i) { return std::abs(static_cast<double>(x[i]) * scale); };
+    auto add_up = [&](const auto& term) {
+      sum = chunked_sum(grad.numel(),
+                        [&](int64_t begin, int64_t end) { return lane_sum(begin, end, term); });
+    };
     if (p == 2.0)
-      sum = chunked_sum(grad.numel(), [&](int64_t i) { return scaled(i) * scaled(i); });
+      add_up([&](int64_t i) { return scaled(i) * scaled(i); });
     else if (p == 1.0)
-      sum = chunked_sum(grad.numel(), scaled);
+      add_up(scaled);
     else
-      sum = chunked_sum(grad.numel(), [&](int64_t i) { return std::pow(scaled(i), p); });
+      add_up([&](int64_t i) { return std::pow(scaled(i), p); });
   });
   return sum;
 }

@@ -58,9 +58,11 @@ class ManagedOptimizer : public torch::optim::Optimizer {
 
   // The state of one parameter as aliases of what is held (no copies); empty before its first step.
   virtual ParamState param_state(const at::Tensor& param) const = 0;
-  // Replaces it; an empty map drops it. The tensors are taken over, not copied. Throws when a name
-  // is missing or unknown, or a tensor is of a wrong shape or dtype, and then changes nothing.
+  // Replaces it. The tensors are taken over, not copied. Throws when a name is missing or unknown, or
+  // a tensor is of a wrong shape or dtype, and then changes nothing.
   virtual void set_param_state(const at::Tensor& param, const ParamState& state) = 0;
+  // Back to what it was before the parameter's first step.
+  void drop_param_state(const at::Tensor& param) { state_.erase(param.unsafeGetTensorImpl()); }
 
   // Weight decay of one parameter group (torch's options have a virtual for the learning rate
   // only).
