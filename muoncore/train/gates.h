@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 
@@ -16,12 +15,15 @@ namespace muoncore::train {
 
 // Keys of trainer.gates; a bound that is not set does not judge.
 struct GateSettings {
-  std::optional<double> min_accuracy;    // held-out accuracy, mean over data sources
-  std::optional<double> max_kl;          // actor/kl_loss, and |actor/ppo_kl|
-  std::optional<double> min_entropy;     // actor/entropy
-  std::optional<double> max_update_rms;  // RMS of update / lr, of each optimizer
-  int64_t patience = 1;      // readings in a row beyond the bound before the gate closes
-  int64_t warmup_steps = 0;  // steps in which nothing is judged
+  // Held-out accuracy (mean over data sources) below this share of its first value,
+  // `accuracy_patience` validations in a row.
+  std::optional<double> min_accuracy_ratio;
+  int64_t accuracy_patience = 1;
+  std::optional<double> max_kl;       // actor/kl_loss, and |actor/ppo_kl|
+  std::optional<double> min_entropy;  // actor/entropy
+  std::optional<double> max_entropy;
+  std::optional<double> min_update_rms;  // RMS of update / lr, of each optimizer
+  std::optional<double> max_update_rms;
 };
 
 // A gate closed: the message names the gate's key, the measure, its value and the bound.
@@ -39,12 +41,11 @@ class Gates {
   void check(int64_t step, const Metrics& metrics);
 
  private:
-  enum class Side { kBelow, kAbove };
-  void judge(int64_t step, const std::string& key, const std::string& measure, double value,
-             Side allowed, const std::optional<double>& bound);
+  void judge_accuracy(int64_t step, double accuracy);
 
   GateSettings settings_;
-  std::map<std::string, int64_t> beyond_;  // readings in a row, by gate and measure
+  std::optional<double> first_accuracy_;
+  int64_t low_validations_ = 0;  // in a row
 };
 
 }  // namespace muoncore::train

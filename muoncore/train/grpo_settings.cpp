@@ -64,8 +64,9 @@ UpdateSettings update_settings(const Config& config) {
   out.micro_batch_rows = maybe_integer(config, kActor + "ppo_micro_batch_size_per_gpu");
   out.policy = policy_options(config);
   out.entropy_coeff = config.real(kActor + "entropy_coeff");
-  out.calculate_entropy =
-      config.flag(kActor + "calculate_entropy") || !config.is_null("trainer.gates.min_entropy");
+  out.calculate_entropy = config.flag(kActor + "calculate_entropy") ||
+                          !config.is_null("trainer.gates.min_entropy") ||
+                          !config.is_null("trainer.gates.max_entropy");
   out.use_kl_loss = config.flag(kActor + "use_kl_loss");
   out.kl_loss_coef = config.real(kActor + "kl_loss_coef");
   out.kl_loss_type = rl::parse_kl_penalty(config.text(kActor + "kl_loss_type"));

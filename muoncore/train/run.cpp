@@ -25,12 +25,13 @@ std::optional<double> bound(const Config& config, const std::string& key) {
 
 GateSettings gate_settings(const Config& config) {
   GateSettings out;
-  out.min_accuracy = bound(config, "min_accuracy");
+  out.min_accuracy_ratio = bound(config, "min_accuracy_ratio");
+  out.accuracy_patience = config.integer("trainer.gates.accuracy_patience");
   out.max_kl = bound(config, "max_kl");
   out.min_entropy = bound(config, "min_entropy");
+  out.max_entropy = bound(config, "max_entropy");
+  out.min_update_rms = bound(config, "min_update_rms");
   out.max_update_rms = bound(config, "max_update_rms");
-  out.patience = config.integer("trainer.gates.patience");
-  out.warmup_steps = config.integer("trainer.gates.warmup_steps");
   return out;
 }
 
@@ -107,7 +108,10 @@ void train_all(Trainer& trainer, const Schedule& plan, Gates& gates, Recorder& r
   const Stopwatch watch;
   ProgressBar bar(trainer.facts().command, total);
   if (plan.validate_first) {
-    if (const Metrics first = trainer.validate(); !first.empty()) recorder.log(0, first);
+    if (const Metrics first = trainer.validate(); !first.empty()) {
+      recorder.log(0, first);
+      gates.check(0, first);
+    }
   }
   for (int64_t step = 1; step <= total; ++step) {
     Metrics metrics = trainer.step();
