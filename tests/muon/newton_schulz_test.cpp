@@ -97,7 +97,7 @@ TEST(NewtonSchulz, DirectionDoesNotDependOnScale) {
             2e-3);  // subnormal: the input itself is coarse
   at::Tensor largest = at::full({4, 6}, 3.4e38f);
   EXPECT_LE(relative_error(newton_schulz(largest, {}), newton_schulz(at::full({4, 6}, 1.0f), {})),
-            1e-6);
+            2e-5);
   NewtonSchulzOptions medium;
   medium.precision = MatmulPrecision::kMedium;
   EXPECT_TRUE(newton_schulz(x * 0x1p-100, medium).equal(newton_schulz(x, medium)));
@@ -131,7 +131,7 @@ TEST(NewtonSchulz, ZeroStaysZero) {
 
 TEST(NewtonSchulz, RankOneBecomesItsDirection) {
   at::Tensor u = gaussian({12, 1}, 1), v = gaussian({1, 20}, 2);
-  at::Tensor x = u.matmul(v), direction = reference::polar_factor(x);
+  at::Tensor x = u.matmul(v), direction = reference::polar_factor(x, 1e-5);
   for (const auto& [type, steps, at_one] : std::vector<std::tuple<std::string, int64_t, double>>{
            {"quintic", 5, 0.9783}, {"simple", 5, 0.6964}, {"polar_express", 5, 1.0273}}) {
     EXPECT_LE(relative_error(newton_schulz(x, with_type(type, steps)), direction * at_one), 2e-4)

@@ -151,7 +151,7 @@ TEST(MuonState, WrongStateIsRefused) {
       [&] {
         set({{"momentum_buffer", at::zeros({6, 8})}, {"step", at::zeros({})}});
       },
-      ThrowsMessage<Error>(HasSubstr("alone")));
+      ThrowsMessage<Error>(HasSubstr("got step")));
   EXPECT_TRUE(muon.param_state(params[0]).empty());
 }
 
