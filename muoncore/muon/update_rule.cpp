@@ -14,12 +14,13 @@
 namespace muoncore::muon {
 namespace {
 
-constexpr std::array<std::pair<const char*, WeightDecayMethod>, 5> kMethods{
+constexpr std::array<std::pair<const char*, WeightDecayMethod>, 6> kMethods{
     {{"none", WeightDecayMethod::kNone},
      {"decoupled", WeightDecayMethod::kDecoupled},
      {"independent", WeightDecayMethod::kIndependent},
      {"palm", WeightDecayMethod::kPalm},
-     {"l2", WeightDecayMethod::kL2}}};
+     {"l2", WeightDecayMethod::kL2},
+     {"cautious", WeightDecayMethod::kCautious}}};
 
 double decay_rate(WeightDecayMethod method, double weight_decay, double lr) {
   switch (method) {
@@ -30,6 +31,7 @@ double decay_rate(WeightDecayMethod method, double weight_decay, double lr) {
     case WeightDecayMethod::kPalm:
       return weight_decay * lr * lr;
     case WeightDecayMethod::kNone:
+    case WeightDecayMethod::kCautious:
     case WeightDecayMethod::kL2:
       return 0.0;
   }
@@ -53,6 +55,12 @@ void apply_weight_decay_(const at::Tensor& param_, WeightDecayMethod method, dou
                          double lr) {
   const double rate = decay_rate(method, weight_decay, lr);
   if (rate != 0) param_.add_(param_, -rate);
+}
+
+void apply_cautious_decay_(const at::Tensor& param_, const at::Tensor& update, double weight_decay,
+                           double lr) {
+  at::Tensor agree = update.mul(param_).ge(0);
+  param_.sub_(param_.mul(agree).mul_(weight_decay * lr));
 }
 
 at::Tensor effective_gradient(const at::Tensor& grad, double grad_scale, const at::Tensor& param,

@@ -16,12 +16,18 @@ enum class WeightDecayMethod {
   kIndependent,  // p -= wd p
   kPalm,         // p -= wd lr^2 p
   kL2,           // gradient + wd p
+  kCautious,     // p -= wd lr p where update * p >= 0, that is where decay and update agree
 };
 WeightDecayMethod parse_weight_decay_method(std::string_view text);  // throws, naming the words
 
-// param_ is multiplied by 1 - rate; nothing for kNone and kL2.
+// param_ is multiplied by 1 - rate; nothing for kNone, kL2 and kCautious.
 void apply_weight_decay_(const at::Tensor& param_, WeightDecayMethod method, double weight_decay,
                          double lr);
+
+// Before `update` is subtracted: kCautious's decay. Source: cautious weight decay as in
+// modded-nanogpt's NorMuon.
+void apply_cautious_decay_(const at::Tensor& param_, const at::Tensor& update, double weight_decay,
+                           double lr);
 
 // The gradient as momentum sees it: grad * grad_scale (the clip coefficient), plus wd * param under
 // kL2, in `dtype`. grad itself, without a copy, where nothing is to be done; never writes it.

@@ -134,6 +134,8 @@ void apply_update(const Pending& p, std::vector<at::Tensor> updates, const Rule&
     stats.update_square_sum += norm * norm;
   }
   stats.elements += update.numel();
+  if (rule.decay == muon::WeightDecayMethod::kCautious)
+    muon::apply_cautious_decay_(p.weights, update, rule.weight_decay, rule.lr);
   p.weights.add_(update, -rule.lr);
   if (!p.weights.is_same(p.param)) p.param.copy_(p.weights);
 }

@@ -27,7 +27,7 @@ struct MuonOptions : public torch::optim::OptimizerCloneableOptions<MuonOptions>
   TORCH_ARG(double, momentum) = 0.95;  // in [0, 1)
   TORCH_ARG(bool, nesterov) = false;
   TORCH_ARG(double, weight_decay) = 0.01;
-  // none, decoupled, independent, palm, l2
+  // none, decoupled, independent, palm, l2, cautious
   TORCH_ARG(std::string, weight_decay_method) = "decoupled";
   // A name of muon/coefficients.h, or custom; then a, b, c of each step.
   TORCH_ARG(std::string, coefficient_type) = "quintic";

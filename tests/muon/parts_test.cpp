@@ -130,14 +130,29 @@ TEST(Batch, EveryResultIsThatOfItsMatrixAlone) {
 
 TEST(UpdateRule, WeightDecayMethods) {
   const double lr = 0.5, wd = 0.2;
-  for (const auto& [name, factor] : std::vector<std::pair<std::string, double>>{
-           {"none", 1.0}, {"decoupled", 0.9}, {"independent", 0.8}, {"palm", 0.95}, {"l2", 1.0}}) {
+  for (const auto& [name, factor] :
+       std::vector<std::pair<std::string, double>>{{"none", 1.0},
+                                                   {"decoupled", 0.9},
+                                                   {"independent", 0.8},
+                                                   {"palm", 0.95},
+                                                   {"l2", 1.0},
+                                                   {"cautious", 1.0}}) {
     at::Tensor p = at::full({2, 2}, 3.0f);
     apply_weight_decay_(p, parse_weight_decay_method(name), wd, lr);
     EXPECT_NEAR(p[0][0].item<double>(), 3.0 * factor, 1e-6) << name;
   }
   EXPECT_THAT([] { parse_weight_decay_method("decopled"); },
               ThrowsMessage<Error>(HasSubstr("did you mean decoupled?")));
+}
+
+TEST(UpdateRule, CautiousDecayActsWhereItAgreesWithTheUpdate) {
+  at::Tensor p = at::arange(-2, 4).to(at::kFloat).reshape({2, 3});  // -2 -1 0 / 1 2 3
+  at::Tensor update = at::full({2, 3}, -1.0f);
+  update[1][2] = 0.0f;
+  apply_cautious_decay_(p, update, 0.2, 0.5);
+  const std::vector<double> expected{-1.8, -0.9, 0, 1, 2, 2.7};
+  for (int64_t i = 0; i < 6; ++i)
+    EXPECT_NEAR(p.flatten()[i].item<double>(), expected[i], 1e-6) << i;
 }
 
 TEST(UpdateRule, GradientIsScaledNotWritten) {
