@@ -116,9 +116,13 @@ at::Tensor normalize_for_iteration(const at::Tensor& input, const NewtonSchulzOp
 }
 
 at::Tensor newton_schulz(const at::Tensor& input, const NewtonSchulzOptions& o) {
+  return newton_schulz(input, o, resolve_coefficients(o));
+}
+
+at::Tensor newton_schulz(const at::Tensor& input, const NewtonSchulzOptions& o,
+                         const std::vector<Coefficients>& steps) {
   at::NoGradGuard no_grad;
   check_input(input);
-  const std::vector<Coefficients> steps = resolve_coefficients(o);
   if (input.numel() == 0) return at::zeros_like(input);
   const bool transposed = o.transpose.value_or(input.size(-2) > input.size(-1));
   at::Tensor x = normalize_for_iteration(transposed ? input.mT() : input, o);

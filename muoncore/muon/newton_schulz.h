@@ -52,4 +52,9 @@ at::Tensor normalize_for_iteration(const at::Tensor& x, const NewtonSchulzOption
 // another number of dimensions and for integer input.
 at::Tensor newton_schulz(const at::Tensor& x, const NewtonSchulzOptions& options);
 
+// The same with `steps` = resolve_coefficients(options), for callers with many small matrices: the
+// guard costs as much as the iteration of a 32 x 32 matrix.
+at::Tensor newton_schulz(const at::Tensor& x, const NewtonSchulzOptions& options,
+                         const std::vector<Coefficients>& steps);
+
 }  // namespace muoncore::muon
