@@ -293,9 +293,8 @@ void OptionTable::refuse_unknown(const std::string& path, const YamlNode& node) 
   std::string near = nearest_of(last_name(path), names);
   if (!near.empty() && !parent.empty()) near = parent + "." + near;
   if (near.empty() && elsewhere.size() == 1) near = elsewhere[0];
-  fail("{}: unknown key '{}'; allowed in {}: {}{}", to_string(node.position), path,
-       parent.empty() ? "this file" : fmt::format("'{}'", parent), fmt::join(names, ", "),
-       hint(near));
+  fail("{}: unknown key '{}'{}; allowed in {}: {}", to_string(node.position), path, hint(near),
+       parent.empty() ? "this file" : fmt::format("'{}'", parent), fmt::join(names, ", "));
 }
 
 void OptionTable::collect(const YamlNode& tree, const std::string& prefix,

@@ -85,7 +85,8 @@ int64_t parse_integer(std::string_view text, const Position& position) {
 // and aliases.
 class TreeBuilder : public YAML::EventHandler {
  public:
-  explicit TreeBuilder(Position origin) : origin_(std::move(origin)) {}
+  TreeBuilder(Position origin, const std::string& source)
+      : origin_(std::move(origin)), source_(source) {}
 
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -105,6 +106,7 @@ class TreeBuilder : public YAML::EventHandler {
                 const std::string& value) override {
     refuse_tag(mark, tag);
     bool quoted = tag == "!";
+    if (quoted) check_closed(mark);
     if (expects_key()) {
       check(quoted || value != "<<", "{}: merge keys (<<) are not supported", to_string(at(mark)));
       YamlNode key = YamlNode::of(value);
@@ -147,9 +149,23 @@ class TreeBuilder : public YAML::EventHandler {
           to_string(at(mark)), tag);
   }
 
+  // yaml-cpp lets a quote that is never closed end with the input. Ours end on the line they begin
+  // on.
+  void check_closed(const YAML::Mark& mark) const {
+    size_t begin = static_cast<size_t>(mark.pos);
+    if (begin >= source_.size()) return;
+    const char quote = source_[begin];
+    for (size_t i = begin + 1; i < source_.size() && source_[i] != '\n'; ++i) {
+      if (source_[i] == quote) return;  // of '' the first one is enough
+      if (source_[i] == '\\' && quote == '"') ++i;
+    }
+    fail("{}: no valid YAML: a quoted string must end on its line", to_string(at(mark)));
+  }
+
   void open(YamlNode node, const YAML::Mark& mark, const std::string& tag) {
     refuse_tag(mark, tag);
-    check(!expects_key(), "{}: a key must be a string", to_string(at(mark)));
+    check(!expects_key(), "{}: a key must be a string (or a bracket is not closed)",
+          to_string(at(mark)));
     check(stack_.size() < kMaxDepth, "{}: nested deeper than {} levels", to_string(at(mark)),
           kMaxDepth);
     node.position = at(mark);
@@ -166,7 +182,7 @@ class TreeBuilder : public YAML::EventHandler {
     node.position = at(mark);
     if (!expects_key()) return place(std::move(node));
     Frame& frame = stack_.back();
-    check(is_key_text, "{}: a key must be a string", to_string(node.position));
+    check(is_key_text, "{}: no valid YAML: a key is missing", to_string(node.position));
     if (const YamlNode* first = frame.node.find(node.text))
       fail("{}: duplicate key '{}' (first at {})", to_string(node.position), node.text,
            to_string(first->position));
@@ -191,19 +207,21 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   Position origin_;
+  const std::string& source_;  // without a byte order mark, so that marks point into it
   std::vector<Frame> stack_;
 };
 
 // `origin.line` < 0: positions carry no line.
-std::optional<YamlNode> parse_document(const std::string& source, const Position& origin) {
+std::optional<YamlNode> parse_document(std::string source, const Position& origin) {
   check(is_valid_utf8(source), "{}: not valid UTF-8", to_string(Position{origin.file}));
+  if (source.starts_with("\xEF\xBB\xBF")) source.erase(0, 3);
   std::istringstream stream(source);
-  TreeBuilder builder(origin);
+  TreeBuilder builder(origin, source);
   try {
     YAML::Parser parser(stream);
     parser.HandleNextDocument(builder);
     std::optional<YamlNode> root = std::move(builder.root);
-    TreeBuilder rest(origin);
+    TreeBuilder rest(origin, source);
     check(!parser.HandleNextDocument(rest), "{}: more than one YAML document", origin.file);
     return root;
   } catch (const YAML::Exception& error) {

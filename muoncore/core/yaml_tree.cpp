@@ -138,15 +138,15 @@ YamlNode read_yaml(const std::filesystem::path& file) {
 
 namespace {
 
-// The dotted path of an override, cut into its keys.
-std::vector<std::string> split_path(std::string_view path, std::string_view whole) {
+std::vector<std::string> split_path(const std::string& path, const Position& position) {
   std::vector<std::string> keys;
-  while (true) {
-    size_t dot = path.find('.');
-    keys.emplace_back(path.substr(0, dot));
-    check(!keys.back().empty(), "command line: '{}': a key is missing between the dots", whole);
-    if (dot == std::string_view::npos) return keys;
-    path.remove_prefix(dot + 1);
+  for (size_t begin = 0;;) {
+    size_t dot = path.find('.', begin);
+    keys.push_back(path.substr(begin, dot - begin));
+    check(!keys.back().empty(), "{}: '{}': a key is missing between the dots", to_string(position),
+          path);
+    if (dot == std::string::npos) return keys;
+    begin = dot + 1;
   }
 }
 
@@ -158,6 +158,18 @@ YamlNode& field_of(YamlNode& map, const std::string& key) {
 
 }  // namespace
 
+void set_path(YamlNode& tree, const std::string& path, YamlNode value) {
+  YamlNode* node = &tree;
+  for (const std::string& key : split_path(path, value.position)) {
+    if (node->type != YamlType::kMap) {  // below a value: the schema judges it
+      *node = YamlNode::map({});
+      node->position = value.position;
+    }
+    node = &field_of(*node, key);
+  }
+  *node = std::move(value);
+}
+
 void apply_override(YamlNode& tree, const std::string& text) {
   size_t equals = text.find('=');
   check(equals != std::string::npos && equals > 0,
@@ -167,16 +179,13 @@ void apply_override(YamlNode& tree, const std::string& text) {
   std::string_view path(text.data(), equals);
   for (int pluses = 0; pluses < 2 && path.starts_with('+'); ++pluses) path.remove_prefix(1);
   const Position position{"command line"};
-  YamlNode value = parse_yaml_value(text.substr(equals + 1), position);
-  YamlNode* node = &tree;
-  for (const std::string& key : split_path(path, text)) {
-    if (node->type != YamlType::kMap) {  // an override may go below a value: the schema judges it
-      *node = YamlNode::map({});
-      node->position = position;
-    }
-    node = &field_of(*node, key);
+  YamlNode value;
+  try {
+    value = parse_yaml_value(text.substr(equals + 1), position);
+  } catch (const Error& error) {
+    fail("{} (in '{}')", error.what(), text);
   }
-  *node = std::move(value);
+  set_path(tree, std::string(path), std::move(value));
 }
 
 std::string to_flow_yaml(const YamlNode& node) {

@@ -65,6 +65,9 @@ YamlNode parse_yaml_value(const std::string& source, const Position& position);
 // `~key` (Hydra's removal) is refused. Throws Error.
 void apply_override(YamlNode& tree, const std::string& override_text);
 
+// Sets the value at a dotted path, as apply_override does.
+void set_path(YamlNode& tree, const std::string& path, YamlNode value);
+
 // A scalar or flow value as one line of YAML that parse_yaml_value reads back as the same value.
 std::string to_flow_yaml(const YamlNode& node);
 

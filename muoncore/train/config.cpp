@@ -119,12 +119,6 @@ void make_absolute(YamlNode& value) {
   value.text = (folder / value.text).lexically_normal().string();
 }
 
-YamlNode read_tree(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
-  YamlNode tree = file.empty() ? YamlNode::map({}) : read_yaml(file);
-  for (const std::string& text : overrides) apply_override(tree, text);
-  return tree;
-}
-
 }  // namespace
 
 Config resolve_config(ConfigKind kind, const YamlNode& tree) {
@@ -142,9 +136,8 @@ Config resolve_config(ConfigKind kind, const YamlNode& tree) {
   return config;
 }
 
-Config load_config(ConfigKind kind, const std::filesystem::path& file,
-                   const std::vector<std::string>& overrides) {
-  Config config = resolve_config(kind, read_tree(file, overrides));
+Config checked_config(ConfigKind kind, const YamlNode& tree) {
+  Config config = resolve_config(kind, tree);
   if (kind == ConfigKind::kCompare) {
     check_compare(config);
     return config;
@@ -154,6 +147,17 @@ Config load_config(ConfigKind kind, const std::filesystem::path& file,
   check_data(config);
   if (kind == ConfigKind::kGrpo) check_grpo(config);
   return config;
+}
+
+Config load_config(ConfigKind kind, const std::filesystem::path& file,
+                   const std::vector<std::string>& overrides) {
+  YamlNode tree = file.empty() ? YamlNode::map({}) : read_yaml(file);
+  for (const std::string& text : overrides) {
+    // A key of the base, for every arm.
+    bool of_base = kind == ConfigKind::kCompare && !text.starts_with("compare.");
+    apply_override(tree, of_base ? "compare.overrides." + text : text);
+  }
+  return checked_config(kind, tree);
 }
 
 ConfigKind detect_kind(const std::filesystem::path& file) {

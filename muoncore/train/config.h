@@ -68,8 +68,9 @@ class Config {
 };
 
 // Reads `file` (empty path: defaults alone), applies the overrides, checks all of it (also across
-// keys) and resolves. For kCompare also every arm's, the base's and the start's own configuration.
-// Throws Error with file, line and key.
+// keys) and resolves. For kCompare also every arm's, the base's and the start's own configuration;
+// an override that does not begin with "compare." goes to compare.overrides. Throws Error with
+// file, line and key.
 Config load_config(ConfigKind kind, const std::filesystem::path& file,
                    const std::vector<std::string>& overrides);
 

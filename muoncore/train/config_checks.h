@@ -14,6 +14,9 @@ void check_data(const Config& config);
 void check_grpo(const Config& config);
 void check_compare(const Config& config);  // loads the base with every arm, and the start
 
+// A tree (with its overrides applied) resolved and checked, by all of the above that its kind has.
+Config checked_config(ConfigKind kind, const YamlNode& tree);
+
 // "FILE:LINE: key 'path': value V: <complaint>"
 [[noreturn]] void fail_at(const Config& config, const std::string& path,
                           const std::string& complaint);

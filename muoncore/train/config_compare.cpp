@@ -1,5 +1,5 @@
 // Options of a comparison, and its arms.
-#include <fmt/format.h>
+#include "muoncore/train/config_compare.h"
 
 #include "muoncore/core/check.h"
 #include "muoncore/train/config_tables.h"
@@ -7,23 +7,26 @@
 namespace muoncore::train {
 namespace {
 
-// {a: {b: 1}, c.d: 2} -> "a.b=1", "c.d=2"
-void flatten(const YamlNode& node, const std::string& prefix, std::vector<std::string>& overrides) {
+// Mappings that are values themselves, not ways to other keys.
+bool is_value(const std::string& path) {
+  return path.ends_with(".override_optimizer_config") || path.ends_with(".override_ddp_config") ||
+         path.ends_with(".routing_rules");
+}
+
+void flatten(const YamlNode& node, const std::string& prefix, std::vector<Change>& changes) {
   for (const auto& [key, value] : node.fields) {
     std::string path = prefix.empty() ? key : prefix + "." + key;
-    bool section = value.type == YamlType::kMap && !value.fields.empty() &&
-                   !path.ends_with("override_optimizer_config") &&
-                   !path.ends_with("override_ddp_config") && !path.ends_with("routing_rules");
-    if (section)
-      flatten(value, path, overrides);
+    if (value.type == YamlType::kMap && !value.fields.empty() && !is_value("." + path))
+      flatten(value, path, changes);
     else
-      overrides.push_back(path + "=" + to_flow_yaml(value));
+      changes.push_back({path, value});
   }
 }
 
-std::vector<std::string> overrides_of(const YamlNode& node) {
+std::vector<std::string> as_overrides(const std::vector<Change>& changes) {
   std::vector<std::string> overrides;
-  flatten(node, "", overrides);
+  for (const Change& change : changes)
+    overrides.push_back(change.path + "=" + to_flow_yaml(change.value));
   return overrides;
 }
 
@@ -48,24 +51,29 @@ Options compare_options() {
   return under("compare", std::move(rows));
 }
 
+std::vector<Change> changes_of(const YamlNode& mapping) {
+  std::vector<Change> changes;
+  flatten(mapping, "", changes);
+  return changes;
+}
+
 std::vector<CompareArm> compare_arms(const Config& config) {
   std::vector<CompareArm> arms;
-  const YamlNode& node = config.node("compare.arms");
-  for (const auto& [name, overrides] : node.fields) {
-    check(overrides.type == YamlType::kMap || overrides.is_null(),
+  for (const auto& [name, mapping] : config.node("compare.arms").fields) {
+    check(mapping.type == YamlType::kMap || mapping.is_null(),
           "{}: key 'compare.arms.{}': value {}; allowed: a mapping of keys to values",
-          to_string(overrides.position), name, to_flow_yaml(overrides));
-    arms.push_back({name, overrides_of(overrides)});
+          to_string(mapping.position), name, to_flow_yaml(mapping));
+    arms.push_back({name, as_overrides(changes_of(mapping))});
   }
   return arms;
 }
 
 std::vector<std::string> compare_overrides(const Config& config) {
-  return overrides_of(config.node("compare.overrides"));
+  return as_overrides(changes_of(config.node("compare.overrides")));
 }
 
 std::vector<std::string> compare_start_overrides(const Config& config) {
-  return overrides_of(config.node("compare.start_overrides"));
+  return as_overrides(changes_of(config.node("compare.start_overrides")));
 }
 
 }  // namespace muoncore::train

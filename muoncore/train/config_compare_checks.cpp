@@ -1,29 +1,36 @@
-// A comparison is checked with everything that it will run: the base under each arm's overrides,
-// and the start.
+// A comparison is checked with everything that it will run: the base under each arm's changes, and
+// the start.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "muoncore/core/check.h"
 #include "muoncore/train/config_checks.h"
+#include "muoncore/train/config_compare.h"
 
 namespace muoncore::train {
 namespace {
 
 // What the experiment sets itself, in every run.
-const std::vector<std::string> kOwnedKeys = {"trainer.seed", "trainer.default_local_dir"};
+bool is_owned(const std::string& path) {
+  return path == "trainer.seed" || path == "trainer.default_local_dir";
+}
 
-void check_overrides(const Config& config, const std::string& where, ConfigKind kind,
-                     const std::filesystem::path& file, const std::vector<std::string>& overrides) {
-  for (const std::string& text : overrides)
-    for (const std::string& owned : kOwnedKeys)
-      if (text.starts_with(owned + "="))
-        fail("{}: key '{}': it sets {}, which the comparison sets for each run",
-             config.origin(where), where, owned);
+// `where`: the key of the comparison that makes these changes, named in every message.
+void check_changes(ConfigKind kind, const std::filesystem::path& file,
+                   const std::vector<Change>& changes, const std::string& where) {
   try {
-    load_config(kind, file, overrides);
+    YamlNode tree = read_yaml(file);
+    for (const Change& change : changes) {
+      check(!is_owned(change.path), "{}: key '{}': the comparison sets it for each run",
+            to_string(change.value.position), change.path);
+      set_path(tree, change.path, change.value);
+    }
+    checked_config(kind, tree);
   } catch (const Error& error) {
-    fail("{}: key '{}': {}", config.origin(where), where, error.what());
+    fail("{} (in {})", error.what(), where);
   }
 }
 
@@ -33,16 +40,20 @@ bool is_folder_name(const std::string& name) {
 }
 
 void check_arms(const Config& config, ConfigKind kind) {
-  std::vector<CompareArm> arms = compare_arms(config);
-  if (arms.empty()) fail_at(config, "compare.arms", "a comparison needs at least one arm");
-  for (const CompareArm& arm : arms) {
-    if (!is_folder_name(arm.name))
-      fail_at(config, "compare.arms",
-              fmt::format("the name '{}' is no folder's name; allowed: letters, digits, _ - .",
-                          arm.name));
-    std::vector<std::string> overrides = compare_overrides(config);
-    overrides.insert(overrides.end(), arm.overrides.begin(), arm.overrides.end());
-    check_overrides(config, "compare.arms", kind, config.text("compare.base"), overrides);
+  const size_t count = compare_arms(config).size();
+  if (count < 2) fail_at(config, "compare.arms", "a comparison needs at least two arms");
+  for (const auto& [name, mapping] : config.node("compare.arms").fields) {
+    if (!is_folder_name(name))
+      fail("{}: key 'compare.arms': '{}' is no folder's name; allowed: letters, digits, _ - .",
+           to_string(mapping.position), name);
+    std::vector<Change> changes = changes_of(config.node("compare.overrides"));
+    for (Change& change : changes_of(mapping)) changes.push_back(std::move(change));
+    if (!config.is_null("compare.start")) {  // the model of a run's start stands there
+      const std::string model = kind == ConfigKind::kGrpo ? "actor_rollout_ref.model" : "model";
+      YamlNode start = config.node("compare.start");
+      changes.push_back({model + ".path", start});
+    }
+    check_changes(kind, config.text("compare.base"), changes, "compare.arms." + name);
   }
 }
 
@@ -71,15 +82,16 @@ void check_compare(const Config& config) {
     fail_at(config, "compare.base", "it is a comparison itself; allowed: a grpo or sft file");
   check_seeds(config);
   check_arms(config, base);
+  const YamlNode& start_overrides = config.node("compare.start_overrides");
   if (config.is_null("compare.start")) {
-    if (!compare_start_overrides(config).empty())
+    if (!start_overrides.fields.empty())
       fail_at(config, "compare.start_overrides", "compare.start is null");
     return;
   }
   if (kind_of(config, "compare.start") != ConfigKind::kSft)
     fail_at(config, "compare.start", "allowed: an sft file");
-  check_overrides(config, "compare.start", ConfigKind::kSft, config.text("compare.start"),
-                  compare_start_overrides(config));
+  check_changes(ConfigKind::kSft, config.text("compare.start"), changes_of(start_overrides),
+                "compare.start");
 }
 
 }  // namespace muoncore::train
