@@ -165,6 +165,10 @@ MetricSeries series_or_none(const MetricLog& log, const std::string& name) {
   return log.has(name) ? log.series(name) : MetricSeries{};
 }
 
+std::string plural(int64_t count, const std::string& word) {
+  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
+}
+
 std::string cpu_name() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);)
@@ -228,9 +232,9 @@ Report collect_report(const ComparePlan& plan, const std::vector<ArmTimes>& time
     runs.emplace_back();
     for (int64_t seed : plan.seeds) runs.back().push_back(read_run(arm_folder(plan, arm, seed)));
   }
-  report.title =
-      fmt::format("{}: {}, {} seed{}", plan.base.stem().string(), fmt::join(names, " and "),
-                  plan.seeds.size(), plan.seeds.size() == 1 ? "" : "s");
+  std::string base = (plan.base.parent_path().filename() / plan.base.stem()).string();
+  report.title = fmt::format("{}: {}, {}", base, fmt::join(names, " and "),
+                             plural(static_cast<int64_t>(plan.seeds.size()), "seed"));
   report.seeds = plan.seeds;
   report.quantities = collect_quantities(plan.kind, runs, times);
   report.curves = collect_curves(runs);
@@ -238,10 +242,10 @@ Report collect_report(const ComparePlan& plan, const std::vector<ArmTimes>& time
       {"base", plan.base.string()},
       {"start", plan.start ? fmt::format("{}, run once per seed", plan.start->string()) : "none"},
       {"changes to every arm", fmt::format("{}", fmt::join(plan.overrides, " "))},
-      {"runs", fmt::format("{} side by side, {} thread(s) each", plan.jobs, plan.threads)},
-      {"timing",
-       fmt::format("{} rounds, one process, {} thread(s)", plan.timing_steps, plan.threads)},
-      {"machine", fmt::format("{}, {} cores", cpu_name(), plan.cores)},
+      {"runs", fmt::format("{} side by side, {} each", plan.jobs, plural(plan.threads, "thread"))},
+      {"timing", fmt::format("{} in one process, {}", plural(plan.timing_steps, "round"),
+                             plural(plan.threads, "thread"))},
+      {"machine", fmt::format("{}, {}", cpu_name(), plural(plan.cores, "core"))},
       {"wall time", format_duration(seconds)},
       {"folder", plan.output_dir.string()}};
   report.notes = {

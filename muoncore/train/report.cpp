@@ -118,8 +118,31 @@ std::string setup(const Report& report) {
   for (const ReportArm& arm : report.arms)
     lines.push_back(fmt::format("arm {}: `{}`", arm.name, fmt::join(arm.overrides, " ")));
   lines.push_back(fmt::format("seeds: {}", fmt::join(report.seeds, ", ")));
-  for (const auto& [what, value] : report.setup) lines.push_back(fmt::format("{}: {}", what, value));
+  for (const auto& [what, value] : report.setup)
+    lines.push_back(fmt::format("{}: {}", what, value));
   return list(lines);
+}
+
+std::string shown_ratio(const Gap& gap) {
+  if (std::isinf(gap.ratio)) return "no spread";
+  return gap.ratio > 1000 ? "> 1000" : fmt::format("{:.1f}", gap.ratio);
+}
+
+std::vector<std::string> table_row(const Quantity& quantity, size_t arm) {
+  Scale scale = scale_of(quantity);
+  Gap gap = judge(quantity.values[0], quantity.values[arm], quantity.pairing);
+  bool no_spread = quantity.pairing == Pairing::kExact || gap.verdict == Verdict::kOneRepeat;
+  auto shown = [&](size_t a) {
+    return format_spread(spread_of(quantity.values[a], quantity.pairing), quantity, scale);
+  };
+  return {with_unit(quantity.label, scale),
+          shown(0),
+          shown(arm),
+          format_scaled(gap.gap, scale, /*plus=*/true),
+          std::isfinite(gap.relative) ? fmt::format("{:+.1f}", 100 * gap.relative) : "",
+          no_spread ? "" : format_scaled(gap.spread, scale),
+          no_spread ? "" : shown_ratio(gap),
+          words(gap.verdict, quantity.pairing)};
 }
 
 }  // namespace
@@ -146,22 +169,7 @@ std::string tables(const Report& report) {
     std::vector<std::vector<std::string>> rows = {{"", report.arms[0].name, report.arms[a].name,
                                                    "gap", "gap %", "spread", "gap/spread",
                                                    "verdict"}};
-    for (const Quantity& quantity : report.quantities) {
-      Scale scale = scale_of(quantity);
-      Gap gap = judge(quantity.values[0], quantity.values[a], quantity.pairing);
-      bool no_spread = quantity.pairing == Pairing::kExact || gap.verdict == Verdict::kOneRepeat;
-      auto shown = [&](size_t arm) {
-        return format_spread(spread_of(quantity.values[arm], quantity.pairing), quantity, scale);
-      };
-      rows.push_back({with_unit(quantity.label, scale), shown(0), shown(a),
-                      format_scaled(gap.gap, scale, /*plus=*/true),
-                      std::isfinite(gap.relative) ? fmt::format("{:+.1f}", 100 * gap.relative) : "",
-                      no_spread ? "" : format_scaled(gap.spread, scale),
-                      no_spread                  ? ""
-                      : std::isfinite(gap.ratio) ? fmt::format("{:.1f}", gap.ratio)
-                                                 : "no spread",
-                      words(gap.verdict, quantity.pairing)});
-    }
+    for (const Quantity& quantity : report.quantities) rows.push_back(table_row(quantity, a));
     if (a > 1) text += "\n";
     text += format_table(rows);
   }

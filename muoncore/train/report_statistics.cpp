@@ -124,19 +124,21 @@ std::string words(Verdict verdict, Pairing pairing) {
 }
 
 std::string verdict_rule(int64_t seeds) {
-  std::string by_seed = seeds < 2 ? "With one seed there is no spread over seeds, and so no "
-                                    "verdict on what depends on the seed."
-                                  : fmt::format(
-                                        "Differences are taken seed by seed (same start, same "
-                                        "prompts). The spread is the larger of the "
-                                        "two arms' pooled standard deviation over the seeds and "
-                                        "the standard deviation of the paired "
-                                        "differences. A gap \"holds\" when it is above {:.2f} "
-                                        "times the spread (for {} seeds: the larger "
-                                        "of 2 and Student's t at 95 % / sqrt({})) and has the same "
-                                        "sign in every seed; otherwise it is "
-                                        "\"level within spread\".",
-                                        needed_ratio(seeds), seeds, seeds);
+  std::string by_seed = seeds < 2
+                            ? "With one seed there is no spread over seeds, and so no "
+                              "verdict on what depends on the seed."
+                            : fmt::format(
+                                  "Differences are taken seed by seed (same start, same "
+                                  "prompts). The spread is the larger of the "
+                                  "two arms' pooled standard deviation over the seeds and "
+                                  "the standard deviation of the paired "
+                                  "differences. A gap \"holds\" when it is above {:.2f} "
+                                  "times the spread (for {} seeds: the larger "
+                                  "of 2 and Student's t at 95 % / sqrt({})) and has the same "
+                                  "sign in every seed; otherwise it is "
+                                  "\"level within spread\". Chance alone lets up to one gap in "
+                                  "twenty pass.",
+                                  needed_ratio(seeds), seeds, seeds);
   return by_seed +
          " Times are medians over steps that alternate between the arms in one process; their "
          "spread is the robust "

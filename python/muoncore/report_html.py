@@ -8,7 +8,7 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--back); color: var(--ink);
        font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-main { max-width: 1120px; margin: 0 auto; padding: 40px 24px 80px; }
+main { max-width: 1180px; margin: 0 auto; padding: 40px 24px 80px; }
 h1 { font-size: 27px; line-height: 1.25; margin: 0 0 6px; letter-spacing: -.01em; }
 h2 { font-size: 18px; margin: 40px 0 12px; }
 p, li { max-width: 82ch; }
@@ -20,9 +20,9 @@ p, li { max-width: 82ch; }
 .cards .name { color: var(--soft); font-size: 13px; }
 .cards .gap { font-size: 22px; font-weight: 650; margin: 2px 0; font-variant-numeric: tabular-nums; }
 .cards .values { font-size: 13px; color: var(--soft); margin-bottom: 8px; font-variant-numeric: tabular-nums; }
-table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; width: 100%; font-size: 13.5px; font-variant-numeric: tabular-nums; }
 th { text-align: right; font-weight: 600; color: var(--soft); border-bottom: 1px solid var(--line); }
-th, td { padding: 7px 10px; white-space: nowrap; }
+th, td { padding: 7px 8px; white-space: nowrap; }
 td { text-align: right; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 tr:last-child td { border-bottom: 0; }
@@ -75,10 +75,14 @@ def cell(numbers, quantity, scale):
     return f"{text}<br><small>{number(numbers['min'], scale)} to {number(numbers['max'], scale)}</small>"
 
 
+def show_ratio(ratio):
+    return "no spread" if ratio is None else "&gt; 1000" if ratio > 1000 else f"{ratio:.1f}"
+
+
 def row(quantity, first, other):
     scale, gap = scale_of(quantity), quantity["gaps"][other]
     judged = quantity["repeats"] != "exact" and len(quantity["arms"][first]["values"]) > 1
-    ratio = "" if not judged else "no spread" if gap["ratio"] is None else f"{gap['ratio']:.1f}"
+    ratio = "" if not judged else show_ratio(gap["ratio"])
     name = html.escape(quantity["label"]) + (f" <small>{scale[2]}</small>" if scale[2] else "")
     cells = [name, cell(quantity["arms"][first], quantity, scale), cell(quantity["arms"][other], quantity, scale),
              number(gap["gap"], scale, "+"), percent(gap["relative"]),

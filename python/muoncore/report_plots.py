@@ -13,6 +13,7 @@ COLORS = ["#2c6fbb", "#d1495b", "#2a9d6f", "#8d5fb0", "#c98a1b", "#5b6770"]  # a
 STYLES = ["-", "--", ":", "-."]  # families of parameters
 INK = "#22303c"
 GRID = "#e4e9ee"
+FARTHEST = 50  # gaps beyond so many spreads are drawn there
 
 
 @dataclass
@@ -52,11 +53,15 @@ def label(axis, title, x=None, y=None):
 
 
 def over_seeds(runs):
-    """Steps that every run has, and at each the lowest, the mean and the highest value."""
-    tables = [dict(zip(run["steps"], run["values"])) for run in runs]
-    steps = sorted(set.intersection(*(set(table) for table in tables)))
-    columns = [[table[step] for table in tables] for step in steps]
-    return steps, [min(c) for c in columns], [sum(c) / len(c) for c in columns], [max(c) for c in columns]
+    """The steps of the runs, and at each the lowest, the mean and the highest value. A run may lack a step: one that
+    the trainer skipped has no update."""
+    columns = {}
+    for run in runs:
+        for step, value in zip(run["steps"], run["values"]):
+            columns.setdefault(step, []).append(value)
+    steps = sorted(columns)
+    values = [columns[step] for step in steps]
+    return steps, [min(v) for v in values], [sum(v) / len(v) for v in values], [max(v) for v in values]
 
 
 def draw_curve(axis, arms, report, style="-", suffix="", marker=None):
@@ -216,12 +221,13 @@ def verdicts(report):
     for place, (name, arm, ratio, needed, holds) in enumerate(reversed(rows)):
         axis.barh(place, 2 * needed, left=-needed, height=0.62, color="#e8edf2", zorder=1)
         color = COLORS[[a["name"] for a in report["arms"]].index(arm) % len(COLORS)]
-        axis.plot(ratio, place, "o", color=color, markersize=8, markerfacecolor=color if holds else "white",
+        shown = max(-FARTHEST, min(FARTHEST, ratio))
+        shape = "o" if shown == ratio else ">" if ratio > 0 else "<"
+        axis.plot(shown, place, shape, color=color, markersize=8, markerfacecolor=color if holds else "white",
                   markeredgewidth=1.8, zorder=3)
     axis.set_xscale("symlog", linthresh=5)
-    limit = 1.5 * max(5.0, *(abs(row[2]) for row in rows), *(row[3] for row in rows))
-    axis.set_xlim(-limit, limit)
-    ticks = [t for t in (-100, -10, -5, -2, 0, 2, 5, 10, 100) if abs(t) <= limit]
+    axis.set_xlim(-1.4 * FARTHEST, 1.4 * FARTHEST)
+    ticks = (-FARTHEST, -10, -5, -2, 0, 2, 5, 10, FARTHEST)
     axis.set_xticks(ticks, [f"{t:+d}" if t else "0" for t in ticks])
     axis.minorticks_off()
     axis.axvline(0, color="#9aa7b2", linewidth=1)
@@ -229,7 +235,7 @@ def verdicts(report):
     axis.grid(False, axis="y")
     label(axis, f"gap to {first}, in spreads", "gap / spread")
     caption = ("Grey: what the spread does not carry. Filled: the gap holds; hollow: level within spread. A gap can lie "
-               "outside the grey and still not hold when the pairs disagree in sign.")
+               "outside the grey and still not hold when the pairs disagree in sign. Arrow: farther out.")
     return [finish(fig, "verdicts.png", "Gaps beside their spread", caption)]
 
 
