@@ -38,6 +38,10 @@ void add_memory(ConfigKind kind, const Runs& runs, std::vector<Quantity>& all) {
   for (const auto& arm : runs)
     for (const RunResult& run : arm) {
       auto measured = static_cast<int64_t>(run.metrics.series(metric).last());
+      check(
+          measured > 0,
+          "{}: the run took no optimizer step: in every group of every step all rewards were alike",
+          run.metrics.file().string());
       check(measured == run.formula_state_bytes,
             "{}: {} is {}, but the formula (4 bytes per element of Muon's, 8 per "
             "element of AdamW's) says {}",

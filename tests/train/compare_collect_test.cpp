@@ -152,6 +152,12 @@ TEST_F(Collect, AStateThatIsNotWhatTheFormulaSaysIsAnError) {
   EXPECT_THAT(error_of(runs), HasSubstr("says 3222532"));
 }
 
+TEST_F(Collect, ARunWithoutAnyOptimizerStepIsNoRunToCompare) {
+  Runs runs = two_arms();
+  runs[1][1] = read_run(make_run("idle", 0.0, 0.0, 0));
+  EXPECT_THAT(error_of(runs), HasSubstr("idle/metrics.jsonl: the run took no optimizer step"));
+}
+
 TEST_F(Collect, ResolvedFilesAreChecked) {
   std::filesystem::path run = make_run("r", 0.5, 0.5, 3222528);
   std::ofstream(run / "resolved.json") << "{\"memory_bytes\": {}}";
