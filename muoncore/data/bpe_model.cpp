@@ -93,9 +93,9 @@ void BpeModel::read_vocabulary(const JsonNode& node) {
     auto refuse = [&](const char* why) {
       fail("{}: the token '{}' has the id {}: {}", node.place(), token, value.dump(), why);
     };
-    if (!value.is_number_unsigned()) refuse("an id is an integer of at least 0");
-    uint64_t id = value.get<uint64_t>();
-    if (id >= static_cast<uint64_t>(kMostTokens)) refuse("beyond any vocabulary");
+    if (!value.is_number_integer() || value < 0) refuse("an id is an integer of at least 0");
+    if (value >= kMostTokens) refuse("beyond any vocabulary");
+    auto id = value.get<size_t>();
     if (id >= bytes_of_.size()) bytes_of_.resize(id + 1);
     if (bytes_of_[id]) refuse("another token has it, too");
     bytes_of_[id] = from_byte_level(token).value_or(token);

@@ -76,7 +76,8 @@ void JsonNode::wrong(std::string_view what) const {
 }
 
 void JsonNode::refuse(std::string_view why) const {
-  std::string shown = value_->dump();
+  bool nested = value_->is_structured() && !value_->empty();  // of any depth and size
+  std::string shown = nested ? kind_of(*value_) : value_->dump();
   if (shown.size() > kShownCharacters) shown = shown.substr(0, kShownCharacters) + "...";
   fail("{} is {}: {}", place(), shown, why);
 }

@@ -46,7 +46,7 @@ class JsonNode {
   void only(std::initializer_list<const char*> keys) const;
   // Throws "<place> must be <what>, not <what it is>".
   [[noreturn]] void wrong(std::string_view what) const;
-  // Throws "<place> is <value>: <why>".
+  // Throws "<place> is <value>: <why>"; of a list or an object only its kind is shown.
   [[noreturn]] void refuse(std::string_view why) const;
 
  private:
