@@ -112,6 +112,7 @@ void check_grpo(const Config& config) {
 }
 
 void check_files(const Config& config) {
+  if (config.kind() == ConfigKind::kCompare) check_compare(config, /*files=*/true);
   for (const Option& option : config.table().options()) {
     if (!option.names_file || config.is_null(option.path)) continue;
     const YamlNode& value = config.node(option.path);

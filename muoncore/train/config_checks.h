@@ -12,7 +12,8 @@ void check_optimizer(const Config& config);
 void check_model(const Config& config);
 void check_data(const Config& config);
 void check_grpo(const Config& config);
-void check_compare(const Config& config);  // loads the base with every arm, and the start
+// Loads the base with every arm, and the start; with `files` also what they name must exist.
+void check_compare(const Config& config, bool files = false);
 
 // A tree (with its overrides applied) resolved and checked, by all of the above that its kind has.
 Config checked_config(ConfigKind kind, const YamlNode& tree);

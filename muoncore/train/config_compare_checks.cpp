@@ -20,7 +20,7 @@ bool is_owned(const std::string& path) {
 
 // `where`: the key of the comparison that makes these changes, named in every message.
 void check_changes(ConfigKind kind, const std::filesystem::path& file,
-                   const std::vector<Change>& changes, const std::string& where) {
+                   const std::vector<Change>& changes, const std::string& where, bool files) {
   try {
     YamlNode tree = read_yaml(file);
     for (const Change& change : changes) {
@@ -28,7 +28,8 @@ void check_changes(ConfigKind kind, const std::filesystem::path& file,
             to_string(change.value.position), change.path);
       set_path(tree, change.path, change.value);
     }
-    checked_config(kind, tree);
+    Config config = checked_config(kind, tree);
+    if (files) check_files(config);
   } catch (const Error& error) {
     fail("{} (in {})", error.what(), where);
   }
@@ -39,7 +40,7 @@ bool is_folder_name(const std::string& name) {
   return !name.empty() && name[0] != '.' && std::all_of(name.begin(), name.end(), fits);
 }
 
-void check_arms(const Config& config, ConfigKind kind) {
+void check_arms(const Config& config, ConfigKind kind, bool files) {
   const size_t count = compare_arms(config).size();
   if (count < 2) fail_at(config, "compare.arms", "a comparison needs at least two arms");
   for (const auto& [name, mapping] : config.node("compare.arms").fields) {
@@ -53,7 +54,7 @@ void check_arms(const Config& config, ConfigKind kind) {
       YamlNode start = config.node("compare.start");
       changes.push_back({model + ".path", start});
     }
-    check_changes(kind, config.text("compare.base"), changes, "compare.arms." + name);
+    check_changes(kind, config.text("compare.base"), changes, "compare.arms." + name, files);
   }
 }
 
@@ -74,14 +75,14 @@ ConfigKind kind_of(const Config& config, const std::string& path) {
 
 }  // namespace
 
-void check_compare(const Config& config) {
+void check_compare(const Config& config, bool files) {
   if (config.is_null("compare.base"))
     fail_at(config, "compare.base", "a comparison needs the grpo or sft file of its arms");
   ConfigKind base = kind_of(config, "compare.base");
   if (base == ConfigKind::kCompare)
     fail_at(config, "compare.base", "it is a comparison itself; allowed: a grpo or sft file");
   check_seeds(config);
-  check_arms(config, base);
+  check_arms(config, base, files);
   const YamlNode& start_overrides = config.node("compare.start_overrides");
   if (config.is_null("compare.start")) {
     if (!start_overrides.fields.empty())
@@ -91,7 +92,7 @@ void check_compare(const Config& config) {
   if (kind_of(config, "compare.start") != ConfigKind::kSft)
     fail_at(config, "compare.start", "allowed: an sft file");
   check_changes(ConfigKind::kSft, config.text("compare.start"), changes_of(start_overrides),
-                "compare.start");
+                "compare.start", files);
 }
 
 }  // namespace muoncore::train

@@ -18,7 +18,9 @@ std::vector<Row> task_rows() {
           .at_most(1)
           .added(),
       integer("eval_size", 512, "held-out prompts of a generated task").at_least(1).added(),
-      text("chat_template", "auto", "how messages become text; auto: by the model's folder")
+      text("chat_template", "auto",
+           "how messages become text; auto: by the tokenizer's own template")
+          .one_of({"auto", "chatml", "llama3"})
           .added(),
       null_texts("train_files", "JSON lines to train on (task jsonl)").file(),
       null_texts("val_files", "JSON lines held out (task jsonl)").file(),

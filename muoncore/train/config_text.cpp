@@ -60,7 +60,9 @@ void write(const Section& section, const Config& config, const Comment& comment,
 std::string remarks(const Config& config, const Option& option) {
   std::vector<std::string> parts;
   std::string origin = config.origin(option.path);
-  if (origin != "default") parts.push_back("set at " + origin);
+  if (origin != "default")
+    parts.push_back((config.node(option.path).position.line > 0 ? "set at " : "set on the ") +
+                    origin);
   if (option.verl_default) parts.push_back("verl's default: " + to_flow_yaml(*option.verl_default));
   if (option.added) parts.push_back("muoncore's own key");
   if (!option.note.empty()) parts.push_back(option.note);

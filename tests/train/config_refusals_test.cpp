@@ -335,6 +335,10 @@ std::vector<Refused> sft_rows() {
        "data: {train_batch_size: 8, micro_batch_size_per_gpu: 16}\n",
        {},
        {"it is larger than data.train_batch_size: 8"}},
+      {kSft,
+       "data: {chat_template: chatm1}\n",
+       {},
+       {"one of auto, chatml, llama3; did you mean 'chatml'?"}},
       {kSft, "trainer: {seed: -1}\n", {}, {"key 'trainer.seed': value -1"}},
       {kSft, "trainer: {gates: {max_kl: 1}}\n", {}, {"unknown key 'trainer.gates.max_kl'"}},
   };

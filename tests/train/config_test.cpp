@@ -239,6 +239,14 @@ TEST_F(CompareTest, TheStartsModelIsTheArms) {
   EXPECT_THAT(message, HasSubstr("the model is described by actor_rollout_ref.model.path"));
 }
 
+TEST_F(CompareTest, FilesOfEveryRunAreCheckedWhenAsked) {
+  std::string arms = "  arms: {a: {}, b: {actor_rollout_ref.model.path: /none}}\n";
+  Config config = load(ConfigKind::kCompare, compare(arms));
+  EXPECT_THAT(error_of([&] { check_files(config); }),
+              AllOf(HasSubstr("'/none' does not exist"), HasSubstr("(in compare.arms.b)")));
+  EXPECT_NO_THROW(check_files(load(ConfigKind::kCompare, compare(arms + "  start: sft.yaml\n"))));
+}
+
 TEST_F(CompareTest, RefusesWhatItCouldNotRun) {
   auto error_with = [&](const std::string& more) {
     return error(ConfigKind::kCompare, compare(more));
