@@ -1,6 +1,7 @@
 #include "muoncore/core/memory.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <fstream>
@@ -45,6 +46,14 @@ int64_t process_peak_bytes() {
     }
   }
   return 0;
+}
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  // The largest threshold that glibc accepts; larger blocks are mapped and unmapped as before.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
 }
 
 PhaseMemory::PhaseMemory(const c10::Device& device) : device_(device) {}

@@ -107,9 +107,8 @@ Metrics GrpoTrainer::validate() {
     const auto phase = recorder_.phase("testing");
     metrics = evaluate(*setup_.model, *task_, *setup_.tokenizer, settings_.evaluate);
   }
-  const double seconds = recorder_.seconds("testing");
-  recorder_.take();
-  if (!metrics.empty()) metrics["timing_s/testing"] = seconds;
+  Metrics phase = recorder_.take_phase("testing");
+  if (!metrics.empty()) metrics.merge(phase);
   return metrics;
 }
 

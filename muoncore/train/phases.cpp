@@ -33,4 +33,13 @@ Metrics PhaseRecorder::take() {
   return metrics;
 }
 
+Metrics PhaseRecorder::take_phase(const std::string& name) {
+  const Metrics all = take();
+  Metrics metrics;
+  for (const char* prefix : {"timing_s/", "perf/memory/peak_bytes/"}) {
+    if (const auto it = all.find(prefix + name); it != all.end()) metrics.insert(*it);
+  }
+  return metrics;
+}
+
 }  // namespace muoncore::train

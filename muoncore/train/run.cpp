@@ -5,6 +5,7 @@
 #include "muoncore/core/check.h"
 #include "muoncore/core/counting_allocator.h"
 #include "muoncore/core/log.h"
+#include "muoncore/core/memory.h"
 #include "muoncore/core/timer.h"
 #include "muoncore/train/checkpoint.h"
 #include "muoncore/train/config_derived.h"
@@ -143,9 +144,10 @@ std::unique_ptr<Trainer> make_trainer(const Config& config) {
 
 void run_training(const Config& config) {
   install_counting_allocator();
+  keep_freed_memory();
   const RunDir dir = RunDir::create(run_folder(config));
-  write_file_atomically(dir.path() / "config.yaml", to_yaml(config));
   const auto trainer = make_trainer(config);
+  write_file_atomically(dir.path() / "config.yaml", to_yaml(config));
   write_facts(config, dir, *trainer, trainer->model());
   const Schedule plan = schedule(config);
   Gates gates(gate_settings(config));

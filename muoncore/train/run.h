@@ -13,11 +13,12 @@ namespace muoncore::train {
 std::unique_ptr<Trainer> make_trainer(const Config& config);
 
 // Runs `muoncore grpo` or `muoncore sft`. The folder is made before anything is loaded, so that a
-// folder in the way costs no time; it gets config.yaml and resolved.json before the first step.
-// Validates before the first step (trainer.val_before_train, logged as step 0), every
-// trainer.test_freq steps and after the last; saves the model every trainer.save_freq steps and
-// after the last, keeping as many as trainer.max_(actor_)ckpt_to_keep. A step's metrics are logged
-// before the gates judge them. Throws Error, GateStop among them.
+// folder in the way costs no time; it stays empty (and may be used again) when the set-up fails,
+// and gets config.yaml and resolved.json before the first step. Validates before the first step
+// (trainer.val_before_train, logged as step 0), every trainer.test_freq steps and after the last;
+// saves the model every trainer.save_freq steps and after the last, keeping as many as
+// trainer.max_(actor_)ckpt_to_keep. A step's metrics are logged before the gates judge them. Throws
+// Error, GateStop among them.
 void run_training(const Config& config);
 
 }  // namespace muoncore::train

@@ -103,9 +103,8 @@ Metrics SftTrainer::validate() {
     }
     if (task_) metrics.merge(evaluate(*setup_.model, *task_, *setup_.tokenizer, evaluate_));
   }
-  const double seconds = recorder_.seconds("testing");
-  recorder_.take();
-  if (!metrics.empty()) metrics["timing_s/testing"] = seconds;
+  Metrics phase = recorder_.take_phase("testing");
+  if (!metrics.empty()) metrics.merge(phase);
   return metrics;
 }
 
