@@ -258,6 +258,33 @@ TEST(ChainedOptimizer, WithoutSplitAFusedMatrixIsOne) {
   EXPECT_EQ(chain->param_groups().size(), 2u);  // vectors decay with the rest
 }
 
+// A step that leaves a matrix of Muon's as it is must not pass for one.
+TEST(ChainedOptimizer, CountsTheMatricesThatWereOrthogonalized) {
+  ChainedOptimizer::Parts parts;
+  parts.params = {named("w", ParamRole::kMatrix, {4, 6})};
+  parts.masters = {parts.params[0].tensor};
+  parts.routes = {route(parts.params[0].spec)};
+  parts.matrices = {2};  // as if half of it had been forgotten
+  parts.children.push_back({"muon", std::make_unique<Muon>(parts.masters)});
+  ChainedOptimizer chain(std::move(parts));
+  EXPECT_EQ(chain.step().ns_calls, 0);
+  chain.child("muon")->param_groups()[0].params()[0].mutable_grad() = random_tensor({4, 6}, "g");
+  EXPECT_THROW(chain.step(), Error);
+}
+
+// Upstream's clamp of the norm makes tiny gradients vanish; ours keeps their direction.
+TEST(ChainedOptimizer, TinyGradientsMoveMuonUnlessTheNormIsClamped) {
+  for (bool clamped : {false, true}) {
+    OptimizerConfig c = config();
+    if (clamped) c.muon_ns_eps = 1e-7;
+    const auto params = small_model();
+    const auto chain = build_optimizer(params, c);
+    set_gradients(params, 0, 1e-20);
+    const double rms = chain->step().update_rms.at("muon");
+    EXPECT_NEAR(rms, clamped ? 0.0 : 0.2, clamped ? 1e-6 : 0.06);
+  }
+}
+
 TEST(ChainedOptimizer, SameBytesOnOneAndTwoThreads) {
   const int before = at::get_num_threads();
   std::vector<std::vector<at::Tensor>> results;
