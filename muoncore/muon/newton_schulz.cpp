@@ -96,6 +96,10 @@ std::vector<Coefficients> resolve_coefficients(const NewtonSchulzOptions& o) {
         "coefficient type {} is made for exactly {} steps, got {}", set.name, set.exact_steps,
         o.steps);
   if (!o.upstream_exact) {
+    check(
+        !o.eps || !set.needs_aol_scaling,
+        "coefficient type {} scales rows after the normalization, which undoes eps: leave eps out",
+        set.name);
     const double largest = o.precision == MatmulPrecision::kMedium ? kLargestBf16 : kLargestFp32;
     check_singular_value_map(steps, largest / set.safety,
                              fmt::format("coefficient type {} at {} steps", set.name, o.steps));

@@ -87,6 +87,10 @@ TEST(CoefficientGuard, NamesWhatASequenceDoes) {
               ThrowsMessage<Error>(HasSubstr("vanish")));
   EXPECT_THAT([] { resolve_coefficients(options("cubic5", 4)); },
               ThrowsMessage<Error>(HasSubstr("exactly 5 steps")));
+  NewtonSchulzOptions undone = options("aol", 4);
+  undone.eps = 1e-7;
+  EXPECT_THAT([&] { resolve_coefficients(undone); },
+              ThrowsMessage<Error>(HasSubstr("leave eps out")));
   NewtonSchulzOptions custom = options("custom", 5);
   custom.custom_coefficients = {{8.28721201814563, -23.595886519098837, 17.300387312530933},
                                 {4.107059111542203, -2.9478499167379106, 0.5448431082926601}};
