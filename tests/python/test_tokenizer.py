@@ -220,3 +220,20 @@ def test_every_code_point(tmp_path):
     tokenizer = qwen()
     record(tmp_path / "cases" / "qwen2", tokenizer, json.loads(tokenizer.to_str()), texts, 0)
     compare(tmp_path / "cases", len(texts))
+
+
+def test_real_smollm2(tmp_path):
+    """The folder that examples/smollm2/prepare.py writes. Bytes without a token are errors of ours: left out here."""
+    path = REPOSITORY / "models/SmolLM2-135M-Instruct/tokenizer.json"
+    if not path.exists():
+        pytest.skip(f"{path} is not there; examples/smollm2/prepare.py makes it")
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    byte_of = {chr(b if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174 else 0): b for b in range(256)}
+    byte_of.pop("\0")
+    others = [b for b in range(256) if b not in byte_of.values()]
+    byte_of.update({chr(0x100 + i): b for i, b in enumerate(others)})
+    missing = {b for c, b in byte_of.items() if c not in settings["model"]["vocab"]}
+    texts = [text for text in strings(5, CASES) if not missing.intersection(text.encode())]
+    assert len(texts) > CASES * 0.99
+    record(tmp_path / "cases" / "smollm2", Tokenizer.from_file(str(path)), settings, texts, 1)
+    compare(tmp_path / "cases", len(texts))
