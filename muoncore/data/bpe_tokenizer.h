@@ -1,7 +1,9 @@
 // Byte-level BPE as tokenizer.json describes it (Hugging Face `tokenizers`, GPT-2's family: GPT-2,
-// Llama-3, Qwen, SmolLM). Same ids as `tokenizers` on every text over the code points of Unicode
-// 14; regex.h says why newer code points may differ. Whatever this build does not implement is
-// refused by name when the file is read.
+// Llama-3, Qwen, SmolLM). Same ids as `tokenizers` 0.23 on texts over the code points of Unicode
+// 14; regex.h says why newer ones may differ. A byte that the vocabulary has no token for throws
+// (SmolLM2 lacks 0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xF1 and 0xF2), where `tokenizers` drops the
+// character in silence. Whatever this build does not implement is refused by name when the file is
+// read.
 #pragma once
 
 #include <memory>
@@ -17,7 +19,7 @@ namespace muoncore::data {
 class BpeTokenizer final : public Tokenizer {
  public:
   static std::unique_ptr<BpeTokenizer> load(const std::filesystem::path& folder);
-  // `where` begins each message; `special` holds what stands in other files.
+  // `where` begins each message. Without companions: no special ids, no chat template, no save().
   BpeTokenizer(const nlohmann::json& tokenizer_json, const std::string& where);
 
   std::vector<int64_t> encode(std::string_view text,
