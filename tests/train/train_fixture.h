@@ -45,6 +45,7 @@ struct Arm {
     config.total_training_steps = 100;
     config.lr_warmup_steps = 10;
     config.lr_decay_style = "linear";
+    if (kind == "muon") config.muon_fp32_matmul_prec = "highest";
     optimizer = optim::build_optimizer(optimizer_params(*model), config);
     scheduler = std::make_unique<optim::OptimizerParamScheduler>(*optimizer,
                                                                  optim::scheduler_options(config));
