@@ -6,7 +6,10 @@
 #include <limits>
 
 #include "muoncore/core/check.h"
+#include "muoncore/core/rng.h"
 #include "muoncore/rl/advantage.h"
+#include "muoncore/rl/kl_penalty.h"
+#include "muoncore/rl/log_probs.h"
 #include "tests/rl/golden.h"
 
 namespace muoncore::rl {
@@ -153,6 +156,48 @@ TEST_P(MicroBatches, AddUpToTheWhole) {
 INSTANTIATE_TEST_SUITE_P(AllModes, MicroBatches,
                          testing::Combine(testing::ValuesIn(loss_agg_mode_names()),
                                           testing::ValuesIn(loss_mode_names())));
+
+// Loss as an actor makes it: policy gradient, entropy bonus and KL, from logits [rows, width, V].
+at::Tensor actor_loss(const at::Tensor& logits, const golden::Batch& b, int64_t start, int64_t rows,
+                      LossAggMode mode) {
+  int64_t width = b.mask.narrow(0, start, rows).sum(1).max().item<int64_t>();
+  auto cut = [&](const at::Tensor& x) { return x.narrow(0, start, rows).narrow(1, 0, width); };
+  at::Tensor ids = at::arange(golden::kRows * golden::kWidth, at::kLong)
+                       .view({golden::kRows, golden::kWidth})
+                       .remainder(logits.size(-1));
+  auto pass = token_log_probs(cut(logits), cut(ids), /*temperature=*/0.9, /*with_entropy=*/true);
+  at::Tensor mask = cut(b.mask);
+  at::Tensor pg = policy_loss(pass.log_probs, cut(b.old_log_probs) - 2.0,
+                              golden_advantages().narrow(0, start, rows), mask, dapo(mode), kWhole)
+                      .loss;
+  at::Tensor kl = kl_penalty(pass.log_probs, cut(b.ref_log_probs) - 2.0, parse_kl_penalty("k3+"));
+  return pg - 0.1 * aggregate_loss(pass.entropy, mask, mode, kWhole) +
+         0.1 * aggregate_loss(kl, mask, mode, kWhole);
+}
+
+TEST(PolicyLoss, MicroBatchesAddUpFromTheLogitsOn) {
+  auto b = golden::batch();
+  at::Tensor whole = at::empty({golden::kRows, golden::kWidth, 13});
+  CounterRng rng({hash_name("logits")});
+  for (int64_t i = 0; i < whole.numel(); ++i)
+    whole.mutable_data_ptr<float>()[i] = static_cast<float>(rng.normal(static_cast<uint64_t>(i)));
+  for (const auto& name : loss_agg_mode_names()) {
+    LossAggMode mode = parse_loss_agg_mode(name);
+    at::Tensor one_leaf = whole.clone().set_requires_grad(true);
+    at::Tensor four_leaf = whole.clone().set_requires_grad(true);
+    at::Tensor at_once = actor_loss(one_leaf, b, 0, golden::kRows, mode);
+    at_once.backward();
+    double sum = 0;
+    for (auto [start, rows] : {std::pair{0, 1}, {1, 3}, {4, 1}, {5, 3}}) {
+      at::Tensor part = actor_loss(four_leaf, b, start, rows, mode);
+      part.backward();
+      sum += part.item<double>();
+    }
+    EXPECT_NEAR(sum, at_once.item<double>(), 1e-5) << name;
+    EXPECT_LT((one_leaf.grad() - four_leaf.grad()).abs().max().item<double>(), 1e-6) << name;
+    EXPECT_GT(one_leaf.grad().abs().max().item<double>(), 1e-3) << name;
+  }
+}
 
 TEST(PolicyLoss, NothingUnderTheMaskCounts) {
   double nan = std::numeric_limits<double>::quiet_NaN();
