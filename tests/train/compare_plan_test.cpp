@@ -56,14 +56,14 @@ TEST_F(Plan, OfTheExample) {
 }
 
 TEST_F(Plan, StartsAreOnePerSeedInFoldersOfTheirOwn) {
-  ComparePlan p = plan({"compare.start_overrides.trainer.total_training_steps=7"});
+  ComparePlan p = plan({"compare.start_overrides.trainer.total_training_steps=777"});
   std::vector<ChildCommand> commands = start_commands(p);
   ASSERT_EQ(commands.size(), 3u);
   EXPECT_EQ(commands[1].name, "start, seed 2");
   EXPECT_EQ(commands[1].arguments[0], "sft");
   EXPECT_THAT(
       commands[1].arguments,
-      IsSupersetOf({std::string("trainer.seed=2"), std::string("trainer.total_training_steps=7"),
+      IsSupersetOf({std::string("trainer.seed=2"), std::string("trainer.total_training_steps=777"),
                     "trainer.default_local_dir=" + (out_ / "start/seed-2").string()}));
   EXPECT_EQ(commands[1].log, out_ / "start/seed-2.log");
   EXPECT_THAT(commands[1].environment,
