@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "muoncore/core/rng.h"
 #include "tests/data/tiny_tokenizer.h"
 
 namespace muoncore::data {
@@ -243,6 +244,31 @@ TEST_F(LoadTokenizer, FaultyFoldersAreRefused) {
   }
   write("char_tokenizer.json", "{}");
   EXPECT_THAT(error_of([&] { load_tokenizer(folder_); }), HasSubstr("both"));
+}
+
+// Damage never ends in anything but a tokenizer or an Error.
+TEST(BpeTokenizer, DamagedFilesLoadOrThrowError) {
+  auto json = tiny_tokenizer_json({{"a", "b"}, {"ab", "c"}}, {"<s>"});
+  json["normalizer"] = {{"type", "NFC"}};
+  const std::string good = json.dump();
+  CounterRng rng({2024});
+  int refused = 0;
+  for (uint64_t i = 0; i < 3000; ++i) {
+    std::string bytes = good;
+    for (uint64_t k = 0; k <= rng.below(8 * i, 3); ++k) {
+      size_t at = rng.below(8 * i + 2 * k + 1, bytes.size());
+      if (rng.below(8 * i + 7, 2))
+        bytes[at] = static_cast<char>(rng.below(8 * i + 2 * k + 2, 128));
+      else
+        bytes.erase(at, 1);
+    }
+    try {
+      BpeTokenizer(parse_json(bytes, "FILE"), "FILE").encode("abc <s>\n12");
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 1500);
 }
 
 TEST(CheckVocabulary, AnotherModelsTokenizerIsRefused) {
