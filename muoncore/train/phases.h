@@ -29,6 +29,9 @@ class PhaseRecorder {
   };
   [[nodiscard]] Phase phase(const std::string& name) { return Phase(*this, name); }
 
+  // So far, of one phase; 0 when it was not entered since the last take.
+  double seconds(const std::string& name) const { return timings_.seconds(name); }
+
   // What was recorded since the last call, and forgets it:
   //   timing_s/<phase>; perf/memory/peak_bytes/<phase>; perf/memory/live_bytes (now) and, under
   //   verl's names and in GiB, actor/perf/max_memory_allocated_gb (the largest of the phases) and
