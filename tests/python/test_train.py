@@ -110,7 +110,7 @@ def test_grpo_from_it_twice_is_the_same(sft_run, tmp_path):
 def test_config_yaml_of_a_run_is_accepted_again(sft_run, tmp_path):
     folder, _ = sft_run
     run("sft", "--config", folder / "config.yaml", f"trainer.default_local_dir={tmp_path / 'again'}",
-        "trainer.total_training_steps=20")
+        "trainer.total_training_steps=30")
 
 
 def test_a_folder_that_is_not_empty_is_refused(sft_run):
