@@ -1,5 +1,6 @@
 # make build   the program, at build/release/muoncore
 # make test    all tests
+# make setup   only what they need: Debian packages and the Python environment
 # make demo    the main job: post-train a small model with Muon and with AdamW, and compare
 # make soak    what takes longer than a test may
 # make asan    the C++ tests under AddressSanitizer and UBSan
@@ -11,6 +12,9 @@ BUILD := build/$(PRESET)
 GOLDEN ?= ../shared/golden
 
 .PHONY: build test demo soak asan parity format setup
+
+setup:
+	@tools/setup.sh test
 
 build:
 	@tools/setup.sh build

@@ -4,7 +4,12 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "muoncore/cli/parity_groups.h"
 #include "muoncore/core/check.h"

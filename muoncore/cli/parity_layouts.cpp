@@ -2,7 +2,10 @@
 // needs no ranks.
 #include <fmt/format.h>
 
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "muoncore/cli/parity_groups.h"
 #include "muoncore/parallel/param_layout.h"
