@@ -10,8 +10,8 @@ namespace {
 std::vector<std::string> cut(const std::string& pattern, std::string_view text) {
   std::vector<std::string> pieces;
   for (const Regex::Piece& piece : Regex(pattern, "here").cut(text))
-    pieces.push_back((piece.is_match ? "+" : "-") +
-                     std::string(text.substr(piece.begin, piece.end - piece.begin)));
+    pieces.push_back(fmt::format("{}{}", piece.is_match ? '+' : '-',
+                                 text.substr(piece.begin, piece.end - piece.begin)));
   return pieces;
 }
 

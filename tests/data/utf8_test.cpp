@@ -18,15 +18,11 @@ std::string replaced(int count) {
 TEST(Utf8, EveryScalarValueIsReadBackAndSurrogatesAreNot) {
   for (char32_t code = 0; code < 0x110000; ++code) {
     std::string bytes;
-    if (code < 0x80)
-      bytes = {char(code)};
-    else if (code < 0x800)
-      bytes = {char(0xC0 | code >> 6), char(0x80 | (code & 63))};
-    else if (code < 0x10000)
-      bytes = {char(0xE0 | code >> 12), char(0x80 | (code >> 6 & 63)), char(0x80 | (code & 63))};
-    else
-      bytes = {char(0xF0 | code >> 18), char(0x80 | (code >> 12 & 63)),
-               char(0x80 | (code >> 6 & 63)), char(0x80 | (code & 63))};
+    auto add = [&](char32_t byte) { bytes.push_back(static_cast<char>(byte)); };
+    int following = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    const char32_t leads[] = {0x00, 0xC0, 0xE0, 0xF0};
+    add(leads[following] | code >> (6 * following));
+    for (int k = following - 1; k >= 0; --k) add(0x80 | (code >> (6 * k) & 0x3F));
     Utf8Step step = utf8_step(bytes, 0);
     bool surrogate = code >= 0xD800 && code < 0xE000;
     ASSERT_EQ(step.kind, surrogate ? Utf8Step::kInvalid : Utf8Step::kCharacter) << uint32_t(code);
@@ -40,7 +36,7 @@ TEST(Utf8, EveryScalarValueIsReadBackAndSurrogatesAreNot) {
 // Table 3-8 of the Unicode standard, and its neighbours.
 TEST(Utf8, OneReplacementForEachMaximalPart) {
   EXPECT_EQ(utf8_lossy("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64"),
-            "a" + replaced(3) + "b" + replaced(1) + "c" + replaced(2) + "d");
+            std::string("a").append(replaced(3)) + "b" + replaced(1) + "c" + replaced(2) + "d");
   EXPECT_EQ(utf8_lossy("\xC0\xAF"), replaced(2));          // overlong
   EXPECT_EQ(utf8_lossy("\xE0\x80\x80"), replaced(3));      // overlong
   EXPECT_EQ(utf8_lossy("\xED\xA0\x80"), replaced(3));      // surrogate
@@ -53,7 +49,7 @@ TEST(Utf8, OneReplacementForEachMaximalPart) {
 TEST(Utf8, SettledPrefixEndsBeforeACutOffCharacter) {
   std::string emoji = "\xF0\x9F\x99\x82";
   for (size_t length = 1; length < 4; ++length)
-    EXPECT_EQ(utf8_settled_prefix("ab" + emoji.substr(0, length)), 2u);
+    EXPECT_EQ(utf8_settled_prefix(std::string("ab").append(emoji, 0, length)), 2u);
   EXPECT_EQ(utf8_settled_prefix("ab" + emoji), 6u);
   EXPECT_EQ(utf8_settled_prefix("ab\xFF"), 3u);        // never a character
   EXPECT_EQ(utf8_settled_prefix("\xE1\x80\x61"), 3u);  // broken, not cut off
