@@ -1,5 +1,5 @@
-// The commands of the program. Each lives in one file named after it, adds itself to the parser with one function, and
-// throws `muoncore::Error` for anything the user can put right.
+// The commands of the program. Each lives in one file named after it, adds itself to the parser
+// with one function, and throws `muoncore::Error` for anything the user can put right.
 #pragma once
 
 #include <CLI/CLI.hpp>

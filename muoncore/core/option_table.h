@@ -36,8 +36,8 @@ struct Option {
   std::optional<YamlNode> verl_default;  // where verl has the key with another default
   std::string help;                      // one line
   bool nullable = false;
-  std::vector<std::string> choices =
-      {};  // of a text, or of each element of a list; also of a flag ("False")
+  // of a text, or of each element of a list; also of a flag ("False")
+  std::vector<std::string> choices = {};
   std::optional<double> min = {}, max = {};  // of a number, or of each element
   bool min_open = false, max_open = false;   // the bound itself is not allowed
   std::vector<double> besides = {};          // values allowed outside of the range (verl's -1)
@@ -46,8 +46,8 @@ struct Option {
   std::vector<Option> keys = {};  // of a mapping: what it may hold (paths relative to it)
   std::string note = "";          // what `config show` says beside the value
   bool names_file = false;        // a text or texts: a path; a leading ~/ is the home folder
-  std::string only_for =
-      "";  // the choice of another option without which this one has no meaning ("muon")
+  // the choice of another option without which this one has no meaning ("muon")
+  std::string only_for = "";
   bool added = false;  // a key that verl does not have
 };
 

@@ -1,5 +1,6 @@
-// What a model tells an optimizer about a parameter: all of it, and nothing else. The model declares the role and the
-// logical blocks; routing, buffers, planners and Newton-Schulz read them. Nothing is ever guessed from a name.
+// What a model tells an optimizer about a parameter: all of it, and nothing else. The model
+// declares the role and the logical blocks; routing, buffers, planners and Newton-Schulz read them.
+// Nothing is ever guessed from a name.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,11 @@ enum class ParamRole {
   kBias,               // bias, [features]
 };
 
-// A stored matrix that fuses several logical ones along its rows. `rows` are the row counts of one group's blocks; the
-// group repeats rows(total) / sum(rows) times, and block k of every group together form logical matrix k (Megatron's
-// linear_qkv: {heads/groups * head_dim, head_dim, head_dim} repeated per query group). Empty: one matrix.
-// With `per_group`, each group's block is a logical matrix of its own (per-head Muon).
+// A stored matrix that fuses several logical ones along its rows. `rows` are the row counts of one
+// group's blocks; the group repeats rows(total) / sum(rows) times, and block k of every group
+// together form logical matrix k (Megatron's linear_qkv: {heads/groups * head_dim, head_dim,
+// head_dim} repeated per query group). Empty: one matrix. With `per_group`, each group's block is a
+// logical matrix of its own (per-head Muon).
 struct RowBlocks {
   std::vector<int64_t> rows;
   bool per_group = false;
@@ -29,23 +31,30 @@ struct RowBlocks {
 };
 
 struct ParamSpec {
-  std::string name;            // full dotted name, as in the checkpoint
+  std::string name;  // full dotted name, as in the checkpoint
   ParamRole role = ParamRole::kMatrix;
   std::vector<int64_t> shape;  // logical, unsharded
   RowBlocks blocks;
-  int partition_dim = -1;      // dimension cut by tensor parallelism; -1: replicated
+  int partition_dim = -1;  // dimension cut by tensor parallelism; -1: replicated
   bool operator==(const ParamSpec&) const = default;
 };
 
 inline const char* to_string(ParamRole role) {
   switch (role) {
-    case ParamRole::kMatrix: return "matrix";
-    case ParamRole::kEmbedding: return "embedding";
-    case ParamRole::kOutput: return "output layer";
-    case ParamRole::kPositionEmbedding: return "position embedding";
-    case ParamRole::kRouter: return "router";
-    case ParamRole::kNorm: return "norm";
-    case ParamRole::kBias: return "bias";
+    case ParamRole::kMatrix:
+      return "matrix";
+    case ParamRole::kEmbedding:
+      return "embedding";
+    case ParamRole::kOutput:
+      return "output layer";
+    case ParamRole::kPositionEmbedding:
+      return "position embedding";
+    case ParamRole::kRouter:
+      return "router";
+    case ParamRole::kNorm:
+      return "norm";
+    case ParamRole::kBias:
+      return "bias";
   }
   return "?";
 }

@@ -16,8 +16,8 @@ struct Batch {
   at::Tensor loss_mask;  // [B, T] bool: token t is a target (its log-probability comes from the
                          // logits at t - 1); false at t = 0 and on padding
   at::Tensor lengths;    // [B] int64
-  int64_t target_tokens =
-      0;  // sum of loss_mask: the denominator of the mean loss over all micro-batches
+  // sum of loss_mask: the denominator of the mean loss over all micro-batches
+  int64_t target_tokens = 0;
 };
 
 // Throws when there is no example, an example is empty, or ids and mask differ in length.

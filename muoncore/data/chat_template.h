@@ -2,12 +2,11 @@
 // template in the tokenizer's files is only recognised, and one that renders anything else than the
 // families below is refused.
 //
-//   chatml (Qwen2, Qwen2.5, SmolLM2):  <|im_start|>ROLE\nCONTENT<|im_end|>\n  per turn; a system
-//   turn of the template's own
-//                                      stands in front where it names one and the chat has none
-//   llama3 (Llama-3):  <|begin_of_text|>, then
-//   <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>  per turn,
-//                      CONTENT without white space at its ends
+//   chatml (Qwen2, Qwen2.5, SmolLM2), per turn: <|im_start|>ROLE\nCONTENT<|im_end|>\n
+//     a system turn of the template's own stands in front where it names one and the chat has none
+//   llama3 (Llama-3): <|begin_of_text|>, then per turn
+//     <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>
+//     CONTENT without white space at its ends
 #pragma once
 
 #include <filesystem>

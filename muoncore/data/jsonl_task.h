@@ -1,7 +1,9 @@
 // jsonl: prompts from files, one JSON object per line:
-//   prompt (or the key that prompt_key names): a text, used as it is, or a list of messages for the
-//   chat template reward_model.ground_truth, else answer: a text. gsm8k: what follows `#### ` where
-//   there is one, without commas data_source: a text, optional
+//   prompt (or the key that prompt_key names): a text, used as it is, or a list of messages for
+//     the chat template
+//   reward_model.ground_truth, else answer: a text. gsm8k: what follows `#### ` where there is one,
+//     without commas
+//   data_source: a text, optional
 // Other keys are left alone. reward_fn `gsm8k`: see gsm8k_reward; `exact`: equal but for white
 // space at the ends.
 #pragma once

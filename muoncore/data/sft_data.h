@@ -15,8 +15,8 @@ class Task;
 
 struct SftExample {
   std::vector<int64_t> ids;
-  std::vector<uint8_t>
-      loss_mask;  // as long as ids: 1 where the token is a target (never the first one)
+  // as long as ids: 1 where the token is a target (never the first one)
+  std::vector<uint8_t> loss_mask;
 };
 
 class SftData {

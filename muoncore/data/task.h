@@ -53,12 +53,12 @@ struct TaskOptions {
   bool shuffle = true;              // jsonl: off keeps the files' order
   int64_t eval_size = 512;          // held-out prompts of the generated tasks
   int64_t max_prompt_length = 512;  // tokens
-  std::string truncation =
-      "error";  // verl's: error, left, right, middle (the part that is cut away)
+  // verl's: error, left, right, middle (the part that is cut away)
+  std::string truncation = "error";
 
   std::optional<int64_t> digits;  // addition: 3, addition_text: 2 when not set
-  std::optional<double>
-      teacher_error;  // addition: 0.6 (forgets every carry), countdown: 0.7 (any expression)
+  // addition: 0.6 (forgets every carry), countdown: 0.7 (any expression)
+  std::optional<double> teacher_error;
 
   std::vector<std::filesystem::path> train_files;  // jsonl
   std::vector<std::filesystem::path> val_files;    // jsonl

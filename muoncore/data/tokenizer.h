@@ -18,8 +18,8 @@ struct SpecialIds {
   std::optional<int64_t> bos;
   std::optional<int64_t> eos;
   std::optional<int64_t> pad;
-  std::vector<int64_t>
-      stop;  // every id that ends a generation (eos and those of generation_config.json), ascending
+  // every id that ends a generation (eos and those of generation_config.json), ascending
+  std::vector<int64_t> stop;
 };
 
 class Tokenizer {

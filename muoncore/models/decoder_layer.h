@@ -17,8 +17,8 @@ struct ForwardContext {
   RopeTable::Angles angles;
   KvCache* cache = nullptr;  // nullptr: causal attention within the sequence
   int64_t visible = 0;       // with a cache: tokens that the longest row holds after this forward
-  at::Tensor
-      mask;  // with a cache: bool [rows, 1, T, visible], true where seen; undefined: see `causal`
+  // with a cache: bool [rows, 1, T, visible], true where seen; undefined: see `causal`
+  at::Tensor mask;
   bool causal = true;  // without a mask: causal, or everything seen (one token behind even rows)
 };
 

@@ -20,8 +20,8 @@ struct StepResult {
   double grad_norm = 0.0;         // global L2 norm before clipping; inf or NaN when skipped
   double clip_coefficient = 1.0;  // what gradients were multiplied with; 0 when skipped
   int64_t ns_calls = 0;           // logical matrices orthogonalized
-  std::map<std::string, double>
-      update_rms;  // "muon", "adam": RMS of update / lr; empty when skipped or not measured
+  // "muon", "adam": RMS of update / lr; empty when skipped or not measured
+  std::map<std::string, double> update_rms;
 };
 
 // One parameter group: its schedule and its place. `name`: "muon", "adam", "adam_no_decay".
@@ -49,11 +49,11 @@ class ChainedOptimizer {
  public:
   struct Parts {
     std::vector<NamedParam> params;  // the model's tensors
-    std::vector<at::Tensor>
-        masters;  // one per parameter: an fp32 leaf for a bf16 parameter, else the tensor itself
+    // one per parameter: an fp32 leaf for a bf16 parameter, else the tensor itself
+    std::vector<at::Tensor> masters;
     std::vector<Route> routes;  // one per parameter
-    std::vector<int64_t>
-        matrices;  // logical matrices of a parameter that Muon updates; 0 for AdamW's
+    // logical matrices of a parameter that Muon updates; 0 for AdamW's
+    std::vector<int64_t> matrices;
     std::vector<ChainedChild> children;
     std::vector<ChainedGroup> groups;
     double clip_grad = 1.0;

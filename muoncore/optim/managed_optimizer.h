@@ -15,14 +15,14 @@ namespace muoncore::optim {
 // What a step is told from outside. Gradients are never written by an optimizer: the clip
 // coefficient comes as an argument and is applied where the gradient is read.
 struct StepArgs {
-  double grad_scale =
-      1.0;  // every gradient counts as grad * grad_scale; in (0, 1] when it is a clip coefficient
+  // every gradient counts as grad * grad_scale; in (0, 1] when it is a clip coefficient
+  double grad_scale = 1.0;
 };
 
 // What a step did, summed over one parameter group.
 struct GroupStats {
-  int64_t matrices =
-      0;  // logical matrices that were orthogonalized (Newton-Schulz calls); 0 for AdamW
+  // logical matrices that were orthogonalized (Newton-Schulz calls); 0 for AdamW
+  int64_t matrices = 0;
   int64_t elements = 0;            // elements updated
   double update_square_sum = 0.0;  // sum over elements of (update / lr)^2, weight decay left out
   double update_rms() const;       // sqrt(update_square_sum / elements); 0 when nothing was updated
@@ -58,8 +58,8 @@ class ManagedOptimizer : public torch::optim::Optimizer {
 
   // The state of one parameter as aliases of what is held (no copies); empty before its first step.
   virtual ParamState param_state(const at::Tensor& param) const = 0;
-  // Replaces it. The tensors are taken over, not copied. Throws when a name is missing or unknown, or
-  // a tensor is of a wrong shape or dtype, and then changes nothing.
+  // Replaces it. The tensors are taken over, not copied. Throws when a name is missing or unknown,
+  // or a tensor is of a wrong shape or dtype, and then changes nothing.
   virtual void set_param_state(const at::Tensor& param, const ParamState& state) = 0;
   // Back to what it was before the parameter's first step.
   void drop_param_state(const at::Tensor& param) { state_.erase(param.unsafeGetTensorImpl()); }

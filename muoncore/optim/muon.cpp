@@ -93,8 +93,8 @@ void check_param(const at::Tensor& p) {
 // One parameter between its momentum and its update.
 struct Pending {
   at::Tensor param;
-  at::Tensor
-      weights;  // in the dtype of the computation; the parameter itself where that is its own
+  // in the dtype of the computation; the parameter itself where that is its own
+  at::Tensor weights;
   std::vector<at::Tensor> directions;  // of its logical matrices
   std::vector<at::Tensor> grad_norms;  // likewise; empty unless the second moment reads them
   const RowBlocks* blocks;

@@ -33,8 +33,8 @@ struct OptimizerConfig {
   std::optional<int64_t> lr_decay_steps;  // none: total_training_steps
   std::string lr_decay_style = "constant";
   std::string weight_decay_incr_style = "constant";
-  std::optional<double>
-      start_weight_decay;  // none: weight_decay (Megatron's keys; verl has only the constant)
+  // none: weight_decay (Megatron's keys; verl has only the constant)
+  std::optional<double> start_weight_decay;
   std::optional<double> end_weight_decay;
   std::string lr_wsd_decay_style = "exponential";
   std::optional<int64_t> lr_wsd_decay_steps;
@@ -42,8 +42,8 @@ struct OptimizerConfig {
   // Muon.
   double muon_momentum = 0.95;
   bool muon_nesterov = false;
-  bool muon_split_qkv =
-      true;  // false: parameters that fuse several matrices are orthogonalized as one
+  // false: parameters that fuse several matrices are orthogonalized as one
+  bool muon_split_qkv = true;
   std::string muon_scale_mode = "spectral";
   std::string muon_coefficient_type = "quintic";
   int64_t muon_num_ns_steps = 5;
@@ -53,8 +53,8 @@ struct OptimizerConfig {
   double muon_extra_scale_factor = 1.0;  // 1: not set
   std::string muon_scalar_optimizer = "adam";
   bool muon_match_adamw_update_rms = false;
-  std::optional<double>
-      muon_ns_eps;  // none: scale-free; else norms are clamped to it (upstream: 1e-7)
+  // none: scale-free; else norms are clamped to it (upstream: 1e-7)
+  std::optional<double> muon_ns_eps;
 
   // What AdamW updates in a Muon run, where it is to differ; none: as Muon. adam_weight_decay stays
   // constant, whatever weight_decay_incr_style says.
@@ -63,8 +63,8 @@ struct OptimizerConfig {
   std::optional<double> adam_weight_decay;
 
   std::vector<RoutingRule> routing_rules;
-  bool decay_vectors =
-      false;  // true: weight decay on biases and 1-D parameters too (Megatron without a scheduler)
+  // true: weight decay on biases and 1-D parameters too (Megatron without a scheduler)
+  bool decay_vectors = false;
   bool measure_update_rms = true;
 };
 

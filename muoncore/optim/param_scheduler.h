@@ -26,8 +26,8 @@ struct GroupSchedule {
 struct SchedulerOptions {
   double lr_warmup_init = 0.0;  // learning rate at step 0 of a warm-up
   int64_t lr_warmup_steps = 0;  // linear from lr_warmup_init to max_lr
-  int64_t lr_decay_steps =
-      1;  // from here on min_lr (but for "constant"); must exceed lr_warmup_steps
+  // from here on min_lr (but for "constant"); must exceed lr_warmup_steps
+  int64_t lr_decay_steps = 1;
   std::string lr_decay_style = "constant";  // constant, linear, cosine, inverse-square-root, WSD
   std::string lr_wsd_decay_style = "exponential";  // exponential, linear, cosine, minus_sqrt
   std::optional<int64_t> lr_wsd_decay_steps;       // required by WSD: length of its last phase

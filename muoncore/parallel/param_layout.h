@@ -63,8 +63,8 @@ struct ParamLayout {
 
 struct LayoutOptions {
   int64_t dp = 1;  // data-parallel ranks, >= 1
-  std::optional<int64_t> bucket_size =
-      std::nullopt;  // elements; a bucket closes once it has this many; none: one bucket
+  // elements; a bucket closes once it has this many; none: one bucket
+  std::optional<int64_t> bucket_size = std::nullopt;
   bool pad_buckets_for_high_nccl_busbw = false;  // ends of buckets at multiples of 2^16 elements
 };
 

@@ -26,8 +26,8 @@ LossAggMode parse_loss_agg_mode(std::string_view name);  // throws on another na
 struct LossDenominators {
   double global_tokens = 0;      // response tokens (sum of the mask)
   double global_batch_size = 0;  // rows; a row of zero advantage counts
-  double loss_scale_factor =
-      0;  // only for kSeqMeanTokenSumNorm; verl's default: the padded response width
+  // only for kSeqMeanTokenSumNorm; verl's default: the padded response width
+  double loss_scale_factor = 0;
 };
 
 // losses [B, T], mask [B, T] (0 or 1, any dtype) -> scalar. Values under a mask of 0 are ignored,

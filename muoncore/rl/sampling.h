@@ -11,11 +11,11 @@
 namespace muoncore::rl {
 
 struct SamplingOptions {
-  double temperature =
-      1.0;  // 0: greedy (the lowest id among the largest logits); top_k and top_p then do nothing
+  // 0: greedy (the lowest id among the largest logits); top_k and top_p then do nothing
+  double temperature = 1.0;
   int64_t top_k = -1;  // keep the k largest logits, and all that tie with the k-th; -1: all
-  double top_p =
-      1.0;  // then keep the fewest most likely tokens whose probabilities reach top_p; 1: all
+  // then keep the fewest most likely tokens whose probabilities reach top_p; 1: all
+  double top_p = 1.0;
 };
 
 // Throws on values out of range, naming the option.

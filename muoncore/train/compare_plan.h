@@ -32,7 +32,7 @@ struct ComparePlan {
 };
 
 // Throws Error when fewer than two arms are there, an arm writes no metrics file, the output folder
-// exists and is not empty,.
+// exists and is not empty.
 ComparePlan plan_comparison(const Config& config);
 
 std::filesystem::path start_folder(const ComparePlan& plan, int64_t seed);

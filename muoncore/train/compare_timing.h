@@ -20,8 +20,8 @@ struct StepTimes {
 // One arm, built and ready to take steps.
 struct TimedArm {
   std::string name;
-  std::function<StepTimes()>
-      step;  // does the update of a training step; a phase that did not happen took 0 s
+  // does the update of a training step; a phase that did not happen took 0 s
+  std::function<StepTimes()> step;
 };
 
 struct ArmTimes {

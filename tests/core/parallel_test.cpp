@@ -1,4 +1,5 @@
-// at::parallel_for in a file compiled without -fopenmp runs serially and says nothing: this test holds the build flags.
+// at::parallel_for in a file compiled without -fopenmp runs serially and says nothing: this test
+// holds the build flags.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 

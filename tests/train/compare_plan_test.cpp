@@ -126,7 +126,7 @@ TEST_F(Plan, AnOutputFolderInTheWayIsRefused) {
 }
 
 TEST_F(Plan, OneArmAloneIsRefused) {
-  EXPECT_THAT(error_of({"compare.arms={adamw: {}}"}), HasSubstr("at least two arms, not 1"));
+  EXPECT_THAT(error_of({"compare.arms={adamw: {}}"}), HasSubstr("needs at least two arms"));
 }
 
 TEST_F(Plan, RunsMustWriteTheirMetrics) {

@@ -133,7 +133,8 @@ TEST_F(RunTest, AGrpoRunHasVerlsMetricsAndFiles) {
   std::string line;
   std::getline(in, line);
   std::getline(in, line);
-  for (const auto& [name, value] : nlohmann::json::parse(line)["data"].items()) {
+  const auto first = nlohmann::json::parse(line);
+  for (const auto& [name, value] : first["data"].items()) {
     EXPECT_TRUE(value.is_number()) << name;
     names.insert(name);
   }
@@ -186,7 +187,8 @@ TEST_F(RunTest, OldLogProbsKlInRewardAndManyMiniBatches) {
       "run", model_of(sft("start"), 6),
       {"actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.actor.ppo_epochs=2",
        "algorithm.use_kl_in_reward=true", "actor_rollout_ref.actor.use_kl_loss=false",
-       "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3", "algorithm.kl_ctrl.kl_coef=0.1"});
+       "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3", "algorithm.kl_ctrl.kl_coef=0.1",
+       "actor_rollout_ref.actor.entropy_coeff=0.01"});  // moves the policy without any reward
   const auto data = metrics(run)[2]["data"];  // step 2: the policy has moved
   EXPECT_TRUE(data.contains("actor/reward_kl_penalty"));
   EXPECT_EQ(data["actor/reward_kl_penalty_coeff"], 0.1);
