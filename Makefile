@@ -35,7 +35,7 @@ demo:
 
 asan:
 	@$(MAKE) --no-print-directory build PRESET=asan
-	@ASAN_OPTIONS=detect_leaks=0 ctest --test-dir build/asan --output-on-failure --no-tests=error -E 'program|layers'
+	@ASAN_OPTIONS=detect_leaks=0 ctest --test-dir build/asan --output-on-failure --no-tests=error -E 'program|layers|install'
 
 soak: test
 	@tools/soak.sh $(BUILD)/muoncore

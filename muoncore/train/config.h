@@ -4,8 +4,7 @@
 //
 // The trees (docs/config.md lists every key):
 //   grpo     actor_rollout_ref.{model, actor.{optim, megatron, checkpoint}, rollout, ref},
-//   algorithm,
-//            data, trainer
+//            algorithm, data, trainer
 //   sft      model, engine, optim, data, checkpoint, trainer
 //   compare  compare.*, naming a grpo or sft file as its base
 #pragma once
