@@ -39,22 +39,6 @@ Batch collate(const std::vector<SftExample>& examples, int64_t padding_id) {
   return batch;
 }
 
-std::vector<Batch> split_micro_batches(const Batch& batch, int64_t micro_batch_size) {
-  check(micro_batch_size >= 1, "the micro-batch size must be at least 1, not {}", micro_batch_size);
-  std::vector<Batch> parts;
-  for (int64_t first = 0; first < batch.ids.size(0); first += micro_batch_size) {
-    int64_t count = std::min(micro_batch_size, batch.ids.size(0) - first);
-    Batch part;
-    part.lengths = batch.lengths.narrow(0, first, count).clone();
-    int64_t longest = part.lengths.max().item<int64_t>();
-    part.ids = batch.ids.narrow(0, first, count).narrow(1, 0, longest).clone();
-    part.loss_mask = batch.loss_mask.narrow(0, first, count).narrow(1, 0, longest).clone();
-    part.target_tokens = part.loss_mask.sum().item<int64_t>();
-    parts.push_back(std::move(part));
-  }
-  return parts;
-}
-
 Batch sft_batch(const SftData& data, int64_t first, int64_t count, int64_t padding_id) {
   std::vector<SftExample> examples;
   for (int64_t i = 0; i < count; ++i) examples.push_back(data.example(first + i));

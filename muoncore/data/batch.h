@@ -23,10 +23,6 @@ struct Batch {
 // Throws when there is no example, an example is empty, or ids and mask differ in length.
 Batch collate(const std::vector<SftExample>& examples, int64_t padding_id);
 
-// Consecutive micro-batches of at most `micro_batch_size` rows, each cut to its own longest row.
-// Copies.
-std::vector<Batch> split_micro_batches(const Batch& batch, int64_t micro_batch_size);
-
 // The batch of examples [first, first + count) of `data`.
 Batch sft_batch(const SftData& data, int64_t first, int64_t count, int64_t padding_id);
 

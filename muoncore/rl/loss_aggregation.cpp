@@ -55,10 +55,4 @@ at::Tensor aggregate_loss(const at::Tensor& losses, const at::Tensor& mask, Loss
   return rows.sum() / divisor;
 }
 
-at::Tensor masked_mean(const at::Tensor& x, const at::Tensor& mask) {
-  at::Tensor chosen = mask.to(at::kBool);
-  at::Tensor kept = at::where(chosen, x, at::zeros({}, x.options()));
-  return kept.sum() / (chosen.sum().to(x.scalar_type()) + 1e-8);
-}
-
 }  // namespace muoncore::rl

@@ -36,7 +36,4 @@ struct LossDenominators {
 at::Tensor aggregate_loss(const at::Tensor& losses, const at::Tensor& mask, LossAggMode mode,
                           const LossDenominators& denominators);
 
-// sum(x * mask) / (sum(mask) + 1e-8), verl's masked_mean.
-at::Tensor masked_mean(const at::Tensor& x, const at::Tensor& mask);
-
 }  // namespace muoncore::rl

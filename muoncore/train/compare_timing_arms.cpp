@@ -1,12 +1,14 @@
-#include "muoncore/train/compare_timing_arms.h"
-
+// The timed arms of a comparison, each built from its configuration.
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "muoncore/core/log.h"
 #include "muoncore/core/timer.h"
 #include "muoncore/optim/build.h"
 #include "muoncore/optim/param_scheduler.h"
+#include "muoncore/train/compare_timing.h"
+#include "muoncore/train/config.h"
 #include "muoncore/train/config_derived.h"
 #include "muoncore/train/grpo_settings.h"
 #include "muoncore/train/rollout_phase.h"
@@ -74,8 +76,6 @@ class GrpoBench {
   PhaseRecorder recorder_;
 };
 
-}  // namespace
-
 TimedArm timed_grpo_arm(const std::string& name, const Config& config) {
   auto bench = std::make_shared<GrpoBench>(config);
   return {.name = name, .step = [bench] { return bench->step(); }};
@@ -90,6 +90,8 @@ TimedArm timed_sft_arm(const std::string& name, const Config& config) {
   };
   return {.name = name, .step = step};
 }
+
+}  // namespace
 
 std::vector<ArmTimes> time_arms(const ComparePlan& plan) {
   std::vector<TimedArm> arms;

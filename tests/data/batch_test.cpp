@@ -29,21 +29,5 @@ TEST(Collate, FaultyExamplesThrow) {
   EXPECT_THROW(collate({{{1, 2}, {1, 1}}}, 0), Error);
 }
 
-TEST(SplitMicroBatches, KeepsRowsAndCutsPadding) {
-  Batch batch = collate(kExamples, 9);
-  std::vector<Batch> parts = split_micro_batches(batch, 2);
-  ASSERT_EQ(parts.size(), 2u);
-  EXPECT_EQ(parts[0].ids.sizes(), (at::IntArrayRef{2, 3}));
-  EXPECT_EQ(parts[1].ids.sizes(), (at::IntArrayRef{1, 4}));
-  EXPECT_TRUE(at::equal(parts[0].ids, at::tensor({5, 6, 7, 8, 9, 9}, at::kLong).view({2, 3})));
-  EXPECT_EQ(parts[0].target_tokens, 3);
-  EXPECT_EQ(parts[1].target_tokens, 1);
-  EXPECT_EQ(split_micro_batches(batch, 100).size(), 1u);
-  EXPECT_EQ(split_micro_batches(batch, 1).size(), 3u);
-  EXPECT_THROW(split_micro_batches(batch, 0), Error);
-  parts[0].ids.fill_(0);  // a copy
-  EXPECT_EQ(batch.ids[0][0].item<int64_t>(), 5);
-}
-
 }  // namespace
 }  // namespace muoncore::data

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import numpy as np
@@ -98,4 +99,5 @@ def test_a_damaged_folder_is_one_clear_error(golden, damage, words):
 def test_the_recorded_goldens():
     result = parity(ROOT.parent / "shared/golden")
     assert result.returncode == 0, result.stdout
-    assert " 0 failed, " in result.stdout.splitlines()[-1]
+    passed, failed, _ = map(int, re.findall(r"\d+", result.stdout.splitlines()[-1]))
+    assert failed == 0 and passed >= 800  # what is skipped proves nothing
