@@ -11,6 +11,8 @@ int main(int argc, char** argv) {
   muoncore::cli::add_all(app);
   try {
     app.parse(argc, argv);
+    std::cout.flush();
+    muoncore::check(std::cout.good(), "cannot write to standard output");
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   } catch (const muoncore::cli::ExitStatus& e) {

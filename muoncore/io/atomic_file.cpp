@@ -46,12 +46,13 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void AtomicFile::commit() {
-  check(::fsync(descriptor_) == 0, "cannot write {}: {}", path_.string(), std::strerror(errno));
+  int synced = ::fsync(descriptor_);
+  check(synced == 0, "cannot write {}: {}", path_.string(), std::strerror(errno));
   int closed = ::close(descriptor_);
   descriptor_ = -1;
   check(closed == 0, "cannot write {}: {}", path_.string(), std::strerror(errno));
-  check(::rename(temporary_.c_str(), path_.c_str()) == 0, "cannot write {}: {}", path_.string(),
-        std::strerror(errno));
+  int renamed = ::rename(temporary_.c_str(), path_.c_str());
+  check(renamed == 0, "cannot write {}: {}", path_.string(), std::strerror(errno));
   temporary_.clear();
   sync_folder(folder_of(path_));
 }

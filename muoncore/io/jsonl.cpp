@@ -22,8 +22,8 @@ JsonlWriter::~JsonlWriter() { ::close(file_); }
 void JsonlWriter::write(const nlohmann::ordered_json& object) {
   const std::string line = object.dump() + "\n";
   struct stat before {};
-  check(::fstat(file_, &before) == 0, "cannot examine {}: {}", path_.string(),
-        std::strerror(errno));
+  const int examined = ::fstat(file_, &before);
+  check(examined == 0, "cannot examine {}: {}", path_.string(), std::strerror(errno));
   ssize_t written = 0;
   do {
     written = ::write(file_, line.data(), line.size());

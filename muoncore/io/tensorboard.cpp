@@ -137,8 +137,8 @@ void EventWriter::add_scalars(int64_t step,
 
 void EventWriter::write(const std::string& record) {
   const bool whole = std::fwrite(record.data(), 1, record.size(), file_) == record.size();
-  check(std::fflush(file_) == 0 && whole, "cannot write to {}: {}", path_.string(),
-        std::strerror(errno));
+  const bool flushed = std::fflush(file_) == 0;  // before errno is read
+  check(flushed && whole, "cannot write to {}: {}", path_.string(), std::strerror(errno));
 }
 
 }  // namespace muoncore::io

@@ -51,6 +51,18 @@ RopeScaling read_scaling(const JsonFields& fields, std::optional<int64_t> origin
   return scaling;
 }
 
+// A file may say it in both spellings (ours do), but not two different things.
+void check_agreement(const JsonFields& fields) {
+  const json* now = fields.find("rope_parameters");
+  const json* before = fields.find("rope_scaling");
+  if (!now || !before || !now->is_object() || !before->is_object()) return;
+  json left = *now, right = *before;
+  left.erase("rope_theta");
+  right.erase("rope_theta");
+  check(left == right, "{}: rope_parameters and rope_scaling differ; leave one of them out",
+        fields.label());
+}
+
 json scaling_to_json(const RopeScaling& s) {
   json out{{"rope_type", name_of(s.type)}};
   if (s.type == RopeType::kDefault) return out;
@@ -75,6 +87,7 @@ json scaling_to_json(const RopeScaling& s) {
 }  // namespace
 
 void read_rope(const JsonFields& fields, ModelConfig& config) {
+  check_agreement(fields);
   const char* key = fields.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   const json none = json::object();
   const json* object = fields.find(key);

@@ -19,6 +19,12 @@ RolloutBatch sample_rollouts(models::CausalLM& model, const data::Task& task,
   batch.samples_per_prompt = options.n;
   batch.rollout = rl::generate(model, ids, options);
   batch.responses = rl::response_texts(batch.rollout, tokenizer);
+  // Rows are assembled on the CPU; what follows reads them where the model is.
+  const c10::Device device = model.parameters().front().device();
+  for (at::Tensor* part :
+       {&batch.rollout.ids, &batch.rollout.response_mask, &batch.rollout.log_probs}) {
+    *part = part->to(device);
+  }
   return batch;
 }
 

@@ -163,6 +163,15 @@ TEST(ModelConfig, RefusesRopeItDoesNotKnow) {
   EXPECT_THAT(error_with("rope_theta", 0), HasSubstr("rope_theta must be above 1"));
 }
 
+TEST(ModelConfig, RefusesTwoSpellingsOfRopeThatDiffer) {
+  json object = smollm2();
+  object["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  object["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 100000.0}};
+  EXPECT_THAT(error_of(object), HasSubstr("rope_parameters and rope_scaling differ"));
+  object["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 100000.0}};
+  EXPECT_EQ(config_from_json(object, "x").rope_scaling.factor, 2.0);
+}
+
 TEST(ModelConfig, SurvivesItsOwnJson) {
   for (const char* type : {"llama", "qwen2", "qwen3"}) {
     ModelConfig c = toy_config(type);

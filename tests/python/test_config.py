@@ -108,6 +108,14 @@ def test_usage_errors_have_status_two(args):
     assert run(*args).returncode == 2
 
 
+def test_a_full_disk_is_an_error(verl_file):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([PROGRAM, "config", "show", str(verl_file)], stdout=full,
+                                stderr=subprocess.PIPE, text=True, timeout=60)
+    assert result.returncode == 1
+    assert result.stderr == "error: cannot write to standard output\n"
+
+
 def test_a_missing_file_is_one_clear_error(tmp_path):
     result = run("check", tmp_path / "none.yaml")
     assert result.returncode == 1
