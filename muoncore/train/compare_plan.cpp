@@ -89,9 +89,6 @@ ComparePlan plan_comparison(const Config& config) {
                      : static_cast<int>(config.integer("compare.threads"));
   plan.timing_steps = config.integer("compare.timing_steps");
   plan.output_dir = fs::absolute(config.text("compare.output_dir")).lexically_normal();
-  check(plan.arms.size() >= 2,
-        "{}: key 'compare.arms': a comparison needs at least two arms, not {}",
-        config.origin("compare.arms"), plan.arms.size());
   check_output(plan.output_dir);
   for (const CompareArm& arm : plan.arms) check_writes_metrics(plan, arm);
   return plan;
