@@ -31,8 +31,8 @@ struct ComparePlan {
   std::filesystem::path output_dir;
 };
 
-// Throws Error when an arm writes no metrics file, or the output folder exists and is not empty. That
-// there are two arms is load_config's to see.
+// Throws Error when an arm writes no metrics file, or the output folder exists and is not empty.
+// That there are two arms is load_config's to see.
 ComparePlan plan_comparison(const Config& config);
 
 std::filesystem::path start_folder(const ComparePlan& plan, int64_t seed);
