@@ -72,6 +72,7 @@ void PhaseMemory::leave() {
   const int64_t peak = std::max(done.peak, peak_bytes(device_));
   int64_t& kept = peaks_[done.phase];
   kept = std::max(kept, peak);
+  lives_[done.phase] = live_bytes(device_);
   if (!open_.empty()) open_.back().peak = std::max(open_.back().peak, peak);
 }
 

@@ -25,9 +25,9 @@ int64_t process_peak_bytes();
 // pages anew each time (a sixth of a toy model's step). Does nothing where malloc is not glibc's.
 void keep_freed_memory();
 
-// The peak of each phase. Phases may nest: an inner phase resets the device's peak counter, and its
-// peak counts for the phases around it too. Not thread-safe: phases are entered by the training
-// thread alone.
+// The peak of each phase, and what it left behind. Phases may nest: an inner phase resets the
+// device's peak counter, and its peak counts for the phases around it too. Not thread-safe: phases
+// are entered by the training thread alone.
 class PhaseMemory {
  public:
   explicit PhaseMemory(const c10::Device& device);
@@ -38,7 +38,12 @@ class PhaseMemory {
   // Peak bytes of each phase that was left since the last clear(); a phase entered twice keeps the
   // larger.
   const std::map<std::string, int64_t>& peaks() const { return peaks_; }
-  void clear() { peaks_.clear(); }
+  // Bytes that tensors held when each of them ended (the last time that it did).
+  const std::map<std::string, int64_t>& lives() const { return lives_; }
+  void clear() {
+    peaks_.clear();
+    lives_.clear();
+  }
 
  private:
   struct Open {
@@ -48,6 +53,7 @@ class PhaseMemory {
   c10::Device device_;
   std::vector<Open> open_;
   std::map<std::string, int64_t> peaks_;
+  std::map<std::string, int64_t> lives_;
 };
 
 }  // namespace muoncore

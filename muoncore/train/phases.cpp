@@ -25,6 +25,9 @@ Metrics PhaseRecorder::take() {
     metrics["perf/memory/peak_bytes/" + phase] = static_cast<double>(bytes);
     peak = std::max(peak, bytes);
   }
+  for (const auto& [phase, bytes] : memory_.lives()) {
+    metrics["perf/memory/live_bytes/" + phase] = static_cast<double>(bytes);
+  }
   metrics["perf/memory/live_bytes"] = static_cast<double>(live_bytes(device_));
   metrics["actor/perf/max_memory_allocated_gb"] = static_cast<double>(peak) / kGiB;
   metrics["actor/perf/cpu_memory_used_gb"] = static_cast<double>(process_peak_bytes()) / kGiB;
@@ -36,7 +39,7 @@ Metrics PhaseRecorder::take() {
 Metrics PhaseRecorder::take_phase(const std::string& name) {
   const Metrics all = take();
   Metrics metrics;
-  for (const char* prefix : {"timing_s/", "perf/memory/peak_bytes/"}) {
+  for (const char* prefix : {"timing_s/", "perf/memory/peak_bytes/", "perf/memory/live_bytes/"}) {
     if (const auto it = all.find(prefix + name); it != all.end()) metrics.insert(*it);
   }
   return metrics;

@@ -33,12 +33,13 @@ class PhaseRecorder {
   double seconds(const std::string& name) const { return timings_.seconds(name); }
 
   // What was recorded since the last call, and forgets it:
-  //   timing_s/<phase>; perf/memory/peak_bytes/<phase>; perf/memory/live_bytes (now) and, under
-  //   verl's names and in GiB, actor/perf/max_memory_allocated_gb (the largest of the phases) and
+  //   timing_s/<phase>; perf/memory/peak_bytes/<phase>; perf/memory/live_bytes/<phase> (at its
+  //   end) and perf/memory/live_bytes (now); under verl's names and in GiB,
+  //   actor/perf/max_memory_allocated_gb (the largest of the phases) and
   //   actor/perf/cpu_memory_used_gb (the process's peak).
   Metrics take();
 
-  // timing_s/<name> and perf/memory/peak_bytes/<name> alone; forgets all the same.
+  // timing_s/<name> and perf/memory/{peak,live}_bytes/<name> alone; forgets all the same.
   Metrics take_phase(const std::string& name);
 
  private:

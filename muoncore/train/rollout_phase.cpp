@@ -107,6 +107,7 @@ void add_rollout_metrics(const RolloutBatch& batch, int64_t max_response_length,
   add_distribution(metrics, "critic/score", batch.scores);
   add_distribution(metrics, "critic/rewards", batch.rewards);
   add_distribution(metrics, "critic/advantages", token_advantages(batch));
+  add_distribution(metrics, "critic/returns", token_advantages(batch));  // GRPO: the same
   metrics["critic/constant_groups"] = share_of_constant_groups(batch);
   const auto& lengths = batch.rollout.response_lengths;
   add_distribution(metrics, "response_length", lengths);

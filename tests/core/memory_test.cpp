@@ -94,12 +94,17 @@ TEST_F(CountingTest, ManyThreadsLoseNoByte) {
 TEST_F(CountingTest, PhasesNest) {
   PhaseMemory memory(kCpu);
   const int64_t before = live_bytes(kCpu);
+  torch::Tensor kept;
   memory.enter("update");
   { const auto t = torch::empty({5000}); }
   memory.enter("step");
   { const auto t = torch::empty({1000}); }
   memory.leave();
+  EXPECT_EQ(memory.lives().at("step"), before);
+  kept = torch::empty({100});
   memory.leave();
+  EXPECT_EQ(memory.lives().at("update") - before, 400);
+  kept.reset();
   memory.enter("gen");
   memory.leave();
   memory.enter("gen");  // the larger of the two counts

@@ -132,6 +132,8 @@ TEST(PhasesTest, TimesAndPeaks) {
   EXPECT_EQ(m.at("perf/memory/peak_bytes/optimizer_step") - before, 4 << 18);
   EXPECT_EQ(m.at("perf/memory/peak_bytes/update_actor") - before, 4 << 18);
   EXPECT_EQ(m.at("perf/memory/live_bytes"), before);
+  EXPECT_EQ(m.at("perf/memory/live_bytes/update_actor"), before);
+  EXPECT_EQ(m.at("perf/memory/live_bytes/optimizer_step"), before);
   EXPECT_GE(m.at("timing_s/update_actor"), m.at("timing_s/optimizer_step"));
   EXPECT_GT(m.at("actor/perf/cpu_memory_used_gb"), 0.0);
   EXPECT_EQ(recorder.take().count("timing_s/update_actor"), 0u);
