@@ -64,6 +64,11 @@ void check_model(const Config& config) {
     fail_at(config, section + "hidden_size",
             fmt::format("it is no multiple of {0}num_attention_heads: {1}, and {0}head_dim is null",
                         section, heads));
+  bool derived = config.is_null(section + "head_dim");
+  int64_t head_dim = derived ? width / heads : config.integer(section + "head_dim");
+  if (head_dim % 2 != 0)
+    fail_at(config, section + (derived ? "hidden_size" : "head_dim"),
+            fmt::format("rotary embeddings need an even head_dim, found {}", head_dim));
 }
 
 void check_data(const Config& config) {

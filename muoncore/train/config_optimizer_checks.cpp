@@ -2,6 +2,8 @@
 // optimizer does not have, a factor that is set twice, a schedule that cannot be.
 #include <fmt/format.h>
 
+#include <regex>
+
 #include "muoncore/core/check.h"
 #include "muoncore/muon/newton_schulz.h"
 #include "muoncore/train/config_checks.h"
@@ -123,10 +125,17 @@ void OptimizerCheck::coefficients() const {
 }
 
 void OptimizerCheck::routing() const {
-  for (const auto& [pattern, optimizer] : config.node(key("routing_rules")).fields)
+  for (const auto& [pattern, optimizer] : config.node(key("routing_rules")).fields) {
     if (optimizer.text != "muon" && optimizer.text != "adam")
       fail("{}: key '{}.{}': value {}; allowed: muon, adam", to_string(optimizer.position),
            key("routing_rules"), pattern, to_flow_yaml(optimizer));
+    try {
+      std::regex compiled(pattern, std::regex::ECMAScript);
+    } catch (const std::regex_error& error) {
+      fail("{}: key '{}.{}': its name is no regular expression: {}", to_string(optimizer.position),
+           key("routing_rules"), pattern, error.what());
+    }
+  }
 }
 
 void OptimizerCheck::precision() const {
