@@ -1,6 +1,9 @@
 #include "muoncore/train/phases.h"
 
+#include <ATen/DeviceAccelerator.h>
+
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace muoncore::train {
@@ -12,7 +15,11 @@ PhaseRecorder::Phase::Phase(PhaseRecorder& recorder, std::string name)
   recorder_.memory_.enter(name_);
 }
 
-PhaseRecorder::Phase::~Phase() {
+PhaseRecorder::Phase::~Phase() noexcept(false) {
+  const c10::Device& device = recorder_.device_;
+  if (!device.is_cpu() && std::uncaught_exceptions() == 0) {
+    at::accelerator::synchronizeDevice(device.index());
+  }
   recorder_.timings_.add(name_, watch_.seconds());
   recorder_.memory_.leave();
 }

@@ -14,11 +14,11 @@ class PhaseRecorder {
  public:
   explicit PhaseRecorder(const c10::Device& device) : device_(device), memory_(device) {}
 
-  // Ends the phase when destroyed. Phases may nest.
+  // Ends the phase when destroyed: on a GPU, once all that was launched has run. Phases may nest.
   class Phase {
    public:
     Phase(PhaseRecorder& recorder, std::string name);
-    ~Phase();
+    ~Phase() noexcept(false);  // a GPU reports its errors when it is waited for
     Phase(const Phase&) = delete;
     Phase& operator=(const Phase&) = delete;
 
