@@ -44,7 +44,8 @@ Options compare_options() {
       integer("jobs", 1, "runs side by side").at_least(1),
       null_integer("threads", "of each run; null: cores / jobs").at_least(1),
       integer("timing_steps", 20, "steps of the section that times the arms in turn; 0: no timing")
-          .at_least(0),
+          .at_least(20)
+          .also(0),
       text("output_dir", "compare", "folder of runs and report, which must be empty"),
   };
   for (Row& row : rows) row = std::move(row).added();
