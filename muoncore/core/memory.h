@@ -22,7 +22,7 @@ int64_t process_peak_bytes();
 
 // Tells malloc to keep what is freed instead of giving it back to the system. A training step
 // allocates and frees the same activations again and again; without this the kernel clears their
-// pages anew each time (a sixth of a toy model's step). Does nothing where malloc is not glibc's.
+// pages anew each time. Does nothing where malloc is not glibc's.
 void keep_freed_memory();
 
 // The peak of each phase, and what it left behind. Phases may nest: an inner phase resets the

@@ -68,7 +68,9 @@ JsonlTask::JsonlTask(const TaskOptions& options, std::shared_ptr<const Tokenizer
   for (const Prompt& prompt : eval_) held_out.insert(prompt.ids);
   for (const Prompt& prompt : train_)
     check(!held_out.contains(prompt.ids),
-          "data.train_files and data.val_files share a prompt: '{}'",
+          "data.train_files and data.val_files share the prompt '...{}': held-out prompts must not "
+          "be "
+          "trained on; take it out of one of them",
           last_characters(prompt.text, 80));
   std::sort(stop_ids_.begin(), stop_ids_.end());
   stop_ids_.erase(std::unique(stop_ids_.begin(), stop_ids_.end()), stop_ids_.end());

@@ -54,21 +54,6 @@ void drop_tied_head(WeightFiles& weights, const path& folder) {
   weights.tensors.erase(head);
 }
 
-const char* dtype_name(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return "float32";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kHalf:
-      return "float16";
-    case at::kDouble:
-      return "float64";
-    default:
-      fail("a model cannot be saved in {}", c10::toString(dtype));
-  }
-}
-
 void write_file(const path& file, std::string_view text) {
   io::AtomicFile out(file);
   out.write(text);
@@ -89,6 +74,21 @@ void copy_extra(const path& from, const path& to) {
 }
 
 }  // namespace
+
+const char* dtype_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return "float32";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kHalf:
+      return "float16";
+    case at::kDouble:
+      return "float64";
+    default:
+      fail("a model cannot be saved in {}", c10::toString(dtype));
+  }
+}
 
 LoadedModel load_hf(const path& folder, at::ScalarType dtype, at::Device device) {
   check(std::filesystem::is_directory(folder), "{}: no such folder", folder.string());

@@ -15,6 +15,9 @@ struct LoadedModel {
   std::shared_ptr<CausalLM> model;
 };
 
+// Hugging Face's name of a model's dtype ("float32"). Throws Error for one that no folder can have.
+const char* dtype_name(at::ScalarType dtype);
+
 // Reads a folder; weights of other floating types are cast to `dtype`. Throws one Error that names
 // folder, file and tensor on: no config.json or weights, a config that config_from_json refuses, a
 // shard that is missing or holds other tensors than the index says, a tensor that is missing,

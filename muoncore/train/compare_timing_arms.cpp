@@ -5,11 +5,8 @@
 
 #include "muoncore/core/log.h"
 #include "muoncore/core/timer.h"
-#include "muoncore/optim/build.h"
-#include "muoncore/optim/param_scheduler.h"
 #include "muoncore/train/compare_timing.h"
 #include "muoncore/train/config.h"
-#include "muoncore/train/config_derived.h"
 #include "muoncore/train/grpo_settings.h"
 #include "muoncore/train/rollout_phase.h"
 #include "muoncore/train/setup.h"
@@ -49,18 +46,15 @@ class GrpoBench {
     std::shared_ptr<const data::Task> task = set_up_task(config, setup_.tokenizer);
     settings_ = grpo_settings(config, task->stop_ids(), setup_.tokenizer->padding_id());
     batch_ = record_batch(*setup_.model, *task, *setup_.tokenizer, settings_);
-    optim::OptimizerConfig optim_config =
-        optimizer_config(config, total_steps(config, task->train_size()));
-    optimizer_ = optim::build_optimizer(optimizer_params(*setup_.model), optim_config);
-    scheduler_ = std::make_unique<optim::OptimizerParamScheduler>(
-        *optimizer_, optim::scheduler_options(optim_config));
+    optimizer_ = set_up_optimizer(config, *setup_.model, total_steps(config, task->train_size()),
+                                  /*measure_update_rms=*/false);
   }
 
   StepTimes step() {
     recorder_.take();  // forgets the step before
     RolloutBatch batch =
         batch_;  // update_actor keeps the log-probabilities of its first pass in its batch
-    Trainee trainee{*setup_.model, *optimizer_, *scheduler_};
+    Trainee trainee{*setup_.model, *optimizer_.optimizer, *optimizer_.scheduler};
     update_actor(trainee, batch, settings_.update, /*step=*/1, recorder_);
     return {.optimizer_step = recorder_.seconds("optimizer_step"),
             .update = recorder_.seconds("update_actor")};
@@ -71,8 +65,7 @@ class GrpoBench {
   ModelSetup setup_;
   GrpoSettings settings_;
   RolloutBatch batch_;
-  std::unique_ptr<optim::ChainedOptimizer> optimizer_;
-  std::unique_ptr<optim::OptimizerParamScheduler> scheduler_;
+  OptimizerSetup optimizer_;
   PhaseRecorder recorder_;
 };
 
@@ -82,7 +75,7 @@ TimedArm timed_grpo_arm(const std::string& name, const Config& config) {
 }
 
 TimedArm timed_sft_arm(const std::string& name, const Config& config) {
-  auto trainer = std::make_shared<SftTrainer>(config);
+  auto trainer = std::make_shared<SftTrainer>(config, /*measure_update_rms=*/false);
   auto step = [trainer] {
     Metrics metrics = trainer->step();
     return StepTimes{.optimizer_step = metrics["timing_s/optimizer_step"],

@@ -142,6 +142,7 @@ Config checked_config(ConfigKind kind, const YamlNode& tree) {
     check_compare(config);
     return config;
   }
+  check_trainer(config);
   check_model(config);
   check_optimizer(config);
   check_data(config);

@@ -38,6 +38,16 @@ void check_task_files(const Config& config, const std::string& task) {
 
 }  // namespace
 
+void check_trainer(const Config& config) {
+  const std::vector<std::string> loggers = config.texts("trainer.logger");
+  for (auto it = loggers.begin(); it != loggers.end(); ++it)
+    if (std::find(std::next(it), loggers.end(), *it) != loggers.end())
+      fail_at(config, "trainer.logger", fmt::format("{} stands twice", *it));
+  const std::string folder = "trainer.default_local_dir";
+  if (!config.is_null(folder) && config.text(folder).empty())
+    fail_at(config, folder, "it names no folder; null means checkpoints/<project>/<experiment>");
+}
+
 void check_model(const Config& config) {
   const std::string model = config.model_prefix();
   const bool has_path = !config.is_null(model + ".path");

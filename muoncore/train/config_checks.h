@@ -9,6 +9,7 @@
 namespace muoncore::train {
 
 void check_optimizer(const Config& config);
+void check_trainer(const Config& config);
 void check_model(const Config& config);
 void check_data(const Config& config);
 void check_grpo(const Config& config);

@@ -79,7 +79,7 @@ std::vector<Row> muon_rows() {
           .one_of(kScaleModes),
       text("muon_coefficient_type", "quintic", "polynomial of Newton-Schulz")
           .one_of(kCoefficientTypes),
-      integer("muon_num_ns_steps", 5, "steps of Newton-Schulz").at_least(1).at_most(100),
+      integer("muon_num_ns_steps", 5, "steps of Newton-Schulz").at_least(1).at_most(99),
       text("muon_tp_mode", "duplicated",
            "what tensor parallelism orthogonalizes: the whole matrix (duplicated, distributed) or "
            "each rank's shard (blockwise); in one process they are the same")

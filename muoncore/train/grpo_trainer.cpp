@@ -1,7 +1,5 @@
 #include "muoncore/train/grpo_trainer.h"
 
-#include "muoncore/optim/build.h"
-#include "muoncore/train/config_derived.h"
 #include "muoncore/train/rollout_phase.h"
 
 namespace muoncore::train {
@@ -15,10 +13,9 @@ GrpoTrainer::GrpoTrainer(const Config& config)
       total_steps_(train::total_steps(config, task_->train_size())),
       recorder_(device_) {
   if (settings_.use_reference) reference_ = frozen_copy(*setup_.model);
-  const optim::OptimizerConfig optim_config = optimizer_config(config, total_steps_);
-  optimizer_ = optim::build_optimizer(optimizer_params(*setup_.model), optim_config);
-  scheduler_ = std::make_unique<optim::OptimizerParamScheduler>(
-      *optimizer_, optim::scheduler_options(optim_config));
+  OptimizerSetup made = set_up_optimizer(config, *setup_.model, total_steps_);
+  optimizer_ = std::move(made.optimizer);
+  scheduler_ = std::move(made.scheduler);
 }
 
 StartupFacts GrpoTrainer::facts() const {

@@ -9,6 +9,7 @@
 #include "muoncore/core/check.h"
 #include "muoncore/data/char_tokenizer.h"
 #include "muoncore/models/hf.h"
+#include "muoncore/optim/build.h"
 #include "muoncore/train/config_derived.h"
 
 namespace muoncore::train {
@@ -141,6 +142,17 @@ std::vector<optim::NamedParam> optimizer_params(const models::CausalLM& model) {
   const auto specs = model.param_specs();
   const auto params = model.named_params();
   for (size_t i = 0; i < specs.size(); ++i) out.push_back({specs[i], params[i].second});
+  return out;
+}
+
+OptimizerSetup set_up_optimizer(const Config& config, const models::CausalLM& model,
+                                int64_t total_steps, bool measure_update_rms) {
+  optim::OptimizerConfig settings = optimizer_config(config, total_steps);
+  settings.measure_update_rms = measure_update_rms;
+  OptimizerSetup out;
+  out.optimizer = optim::build_optimizer(optimizer_params(model), settings);
+  out.scheduler = std::make_unique<optim::OptimizerParamScheduler>(
+      *out.optimizer, optim::scheduler_options(settings));
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "muoncore/data/tokenizer.h"
 #include "muoncore/models/causal_lm.h"
 #include "muoncore/optim/chained.h"
+#include "muoncore/optim/param_scheduler.h"
 #include "muoncore/train/config.h"
 
 namespace muoncore::train {
@@ -45,6 +46,15 @@ std::shared_ptr<const data::Task> set_up_task(const Config& config,
 
 // The model's parameters as the optimizer wants them.
 std::vector<optim::NamedParam> optimizer_params(const models::CausalLM& model);
+
+// The optimizer of the config over the model's parameters, and the schedule that drives it.
+// `measure_update_rms` off: for timing, where the measure would count as the optimizer's work.
+struct OptimizerSetup {
+  std::unique_ptr<optim::ChainedOptimizer> optimizer;
+  std::unique_ptr<optim::OptimizerParamScheduler> scheduler;
+};
+OptimizerSetup set_up_optimizer(const Config& config, const models::CausalLM& model,
+                                int64_t total_steps, bool measure_update_rms = true);
 
 // trainer.default_local_dir, or checkpoints/<project_name>/<experiment_name>.
 std::filesystem::path run_folder(const Config& config);

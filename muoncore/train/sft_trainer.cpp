@@ -1,7 +1,6 @@
 #include "muoncore/train/sft_trainer.h"
 
 #include "muoncore/core/check.h"
-#include "muoncore/optim/build.h"
 #include "muoncore/train/config_derived.h"
 #include "muoncore/train/sft_step.h"
 
@@ -37,7 +36,7 @@ EvaluateSettings evaluate_settings(const Config& config, const data::Task& task,
 
 }  // namespace
 
-SftTrainer::SftTrainer(const Config& config)
+SftTrainer::SftTrainer(const Config& config, bool measure_update_rms)
     : threads_(set_threads(config)),
       device_(resolve_device(config)),
       setup_(set_up_model(config, device_)),
@@ -53,10 +52,9 @@ SftTrainer::SftTrainer(const Config& config)
     evaluate_ = evaluate_settings(config, *task_, *setup_.tokenizer);
   }
   total_steps_ = train::total_steps(config, train_data_->size());
-  const optim::OptimizerConfig optim_config = optimizer_config(config, total_steps_);
-  optimizer_ = optim::build_optimizer(optimizer_params(*setup_.model), optim_config);
-  scheduler_ = std::make_unique<optim::OptimizerParamScheduler>(
-      *optimizer_, optim::scheduler_options(optim_config));
+  OptimizerSetup made = set_up_optimizer(config, *setup_.model, total_steps_, measure_update_rms);
+  optimizer_ = std::move(made.optimizer);
+  scheduler_ = std::move(made.scheduler);
 }
 
 StartupFacts SftTrainer::facts() const {

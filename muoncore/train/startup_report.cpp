@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "muoncore/core/timer.h"
+#include "muoncore/models/hf.h"
 #include "muoncore/optim/routing.h"
 
 namespace muoncore::train {
@@ -84,7 +85,7 @@ std::string startup_report(const StartupFacts& facts, const models::CausalLM& mo
   std::string text =
       fmt::format("{}: {} steps into {}\n", facts.command, facts.total_steps, facts.run_dir);
   text += fmt::format("device {}, {} thread{}, {}\n", facts.device.str(), facts.threads,
-                      facts.threads == 1 ? "" : "s", c10::toString(model.dtype()));
+                      facts.threads == 1 ? "" : "s", models::dtype_name(model.dtype()));
   text += fmt::format(
       "model: {}, {} layers, hidden {}, MLP {}, {} heads / {} KV heads of {}, "
       "vocabulary {}{}\n",
@@ -111,7 +112,7 @@ nlohmann::json startup_json(const StartupFacts& facts, const models::CausalLM& m
           {"model",
            {{"source", facts.model_source},
             {"parameters", model.config().parameter_count()},
-            {"dtype", c10::toString(model.dtype())}}},
+            {"dtype", models::dtype_name(model.dtype())}}},
           {"elements_by_optimizer", optimizer.elements_by_optimizer()},
           {"memory_bytes",
            {{"weights", plan.weights},

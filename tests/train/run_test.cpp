@@ -189,7 +189,7 @@ TEST_F(RunTest, OldLogProbsKlInRewardAndManyMiniBatches) {
        "algorithm.use_kl_in_reward=true", "actor_rollout_ref.actor.use_kl_loss=false",
        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3", "algorithm.kl_ctrl.kl_coef=0.1",
        "actor_rollout_ref.actor.entropy_coeff=0.01"});  // moves the policy without any reward
-  const auto data = metrics(run)[2]["data"];  // step 2: the policy has moved
+  const auto data = metrics(run)[2]["data"];            // step 2: the policy has moved
   EXPECT_TRUE(data.contains("actor/reward_kl_penalty"));
   EXPECT_EQ(data["actor/reward_kl_penalty_coeff"], 0.1);
   EXPECT_NE(data["critic/score/mean"], data["critic/rewards/mean"]);
