@@ -180,7 +180,7 @@ TEST_F(JsonlTaskTest, FaultyLinesAreNamedWithFileAndLine) {
   EXPECT_THAT(error(""), HasSubstr("train.jsonl is empty"));
   EXPECT_THAT(error("\xEF\xBB\xBF" + good),
               HasSubstr("train.jsonl:1 begins with a byte-order mark"));
-  EXPECT_THAT(error(good, good), HasSubstr("share a prompt: 'p'"));
+  EXPECT_THAT(error(good, good), HasSubstr("share the prompt '...p'"));
   options_.train_files = {folder_ / "absent.jsonl"};
   EXPECT_THAT(error_of([&] { make_task(options_, tokenizer_); }),
               AllOf(HasSubstr("absent.jsonl"), EndsWith("No such file or directory")));

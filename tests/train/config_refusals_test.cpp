@@ -79,7 +79,7 @@ const std::vector<Refused> kSftRows = {
     {kSft,
      "trainer: {default_local_dir: ''}\n",
      {},
-     {"key 'trainer.default_local_dir': value '': it names no folder"}},
+     {"key 'trainer.default_local_dir': value \"\": it names no folder"}},
     {kSft,
      "trainer: {logger: console}\n",
      {},
