@@ -35,7 +35,7 @@ demo:
 
 asan:
 	@$(MAKE) --no-print-directory build PRESET=asan
-	@ASAN_OPTIONS=detect_leaks=0 ctest --test-dir build/asan --output-on-failure --no-tests=error -E 'program|layers|install'
+	@ASAN_OPTIONS=detect_leaks=0 ctest --test-dir build/asan --output-on-failure --no-tests=error -E 'program|layers|install|format'
 
 soak: test
 	@tools/soak.sh $(BUILD)/muoncore
@@ -44,4 +44,4 @@ parity: build
 	@$(BUILD)/muoncore parity --golden $(GOLDEN)
 
 format:
-	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+	@clang-format -i $$(git ls-files '*.h' '*.cpp')

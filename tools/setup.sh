@@ -8,6 +8,7 @@ what=${1:-build}
 
 packages=(g++ cmake ninja-build make pkg-config python3 python3-venv libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
           libpcre2-dev libutf8proc-dev libgtest-dev libgmock-dev)
+[ "$what" = build ] || packages+=(clang-format git)
 missing=()
 for package in "${packages[@]}"; do
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] || missing+=("$package")
@@ -15,7 +16,7 @@ done
 if [ ${#missing[@]} -gt 0 ]; then
   sudo=""
   [ "$(id -u)" = 0 ] || sudo=sudo
-  echo "setup: installing Debian packages (up to 120 MB to download, about a minute): ${missing[*]}"
+  echo "setup: installing Debian packages (up to 160 MB to download, about a minute): ${missing[*]}"
   $sudo apt-get update -qq
   DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi

@@ -1,22 +1,11 @@
 #include "muoncore/cli/parity_golden.h"
 
-#include <fstream>
 #include <utility>
 
 #include "muoncore/core/check.h"
 #include "muoncore/models/tensor_io.h"
 
 namespace muoncore::cli {
-
-nlohmann::json read_json(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  check(file.good(), "{}: cannot be read", path.string());
-  try {
-    return nlohmann::json::parse(file);
-  } catch (const nlohmann::json::parse_error& e) {
-    fail("{}: {}", path.string(), e.what());
-  }
-}
 
 GoldenFolder::GoldenFolder(std::filesystem::path folder)
     : folder_(std::move(folder)), manifest_(read_json(folder_ / "manifest.json")) {

@@ -11,11 +11,10 @@
 #include <string>
 #include <string_view>
 
+#include "muoncore/core/json_file.h"
 #include "muoncore/io/safetensors.h"
 
 namespace muoncore::cli {
-
-nlohmann::json read_json(const std::filesystem::path& path);  // throws Error with path and position
 
 class GoldenFolder {
  public:

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "muoncore/core/check.h"
+#include "muoncore/core/json_file.h"
 #include "muoncore/io/atomic_file.h"
 #include "muoncore/models/hf_weights.h"
 #include "muoncore/models/json_fields.h"

@@ -1,9 +1,9 @@
 #include "muoncore/models/hf_weights.h"
 
-#include <fstream>
 #include <set>
 
 #include "muoncore/core/check.h"
+#include "muoncore/core/json_file.h"
 #include "muoncore/models/json_fields.h"
 
 namespace muoncore::models {
@@ -69,16 +69,6 @@ void check_total_size(const nlohmann::json& index, const WeightFiles& weights,
 }
 
 }  // namespace
-
-nlohmann::json read_json(const path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  check(stream.good(), "cannot read {}", file.string());
-  try {
-    return nlohmann::json::parse(stream);
-  } catch (const nlohmann::json::exception& e) {
-    fail("{}: not valid JSON: {}", file.string(), e.what());
-  }
-}
 
 WeightFiles open_weights(const path& folder) {
   bool single = std::filesystem::exists(folder / kSingle);

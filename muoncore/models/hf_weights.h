@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -24,9 +23,5 @@ struct WeightFiles {
 // Reads model.safetensors, or the shards of model.safetensors.index.json. Throws Error when there
 // is neither, both, or the shards and the index differ in any name or in the total size.
 WeightFiles open_weights(const std::filesystem::path& folder);
-
-// Parses a JSON file; throws Error that names it. Used for config.json, generation_config.json and
-// the index.
-nlohmann::json read_json(const std::filesystem::path& path);
 
 }  // namespace muoncore::models

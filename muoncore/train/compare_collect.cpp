@@ -8,6 +8,7 @@
 #include <set>
 
 #include "muoncore/core/check.h"
+#include "muoncore/core/json_file.h"
 #include "muoncore/core/timer.h"
 
 namespace muoncore::train {
@@ -185,9 +186,7 @@ std::string cpu_name() {
 
 RunResult read_run(const std::filesystem::path& folder) {
   std::filesystem::path file = folder / "resolved.json";
-  std::ifstream in(file);
-  check(in.good(), "{}: cannot be opened", file.string());
-  nlohmann::json resolved = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json resolved = read_json(file);
   check(resolved.is_object() && resolved.contains("memory_bytes") &&
             resolved["memory_bytes"].contains("optimizer_state") &&
             resolved["memory_bytes"]["optimizer_state"].is_number_integer(),

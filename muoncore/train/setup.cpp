@@ -3,10 +3,10 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
-#include <fstream>
 #include <utility>
 
 #include "muoncore/core/check.h"
+#include "muoncore/core/json_file.h"
 #include "muoncore/data/char_tokenizer.h"
 #include "muoncore/models/hf.h"
 #include "muoncore/optim/build.h"
@@ -42,14 +42,6 @@ at::ScalarType resolve_dtype(const Config& config) {
 }
 
 namespace {
-
-nlohmann::json read_json(const fs::path& file) {
-  std::ifstream in(file);
-  check(in.good(), "cannot read {}", file.string());
-  nlohmann::json json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-  check(!json.is_discarded(), "{} is not JSON", file.string());
-  return json;
-}
 
 std::shared_ptr<const data::Tokenizer> set_up_tokenizer(const Config& config) {
   const std::string prefix = config.model_prefix();

@@ -81,7 +81,7 @@ def test_upstream_refusal_that_we_do_not_share_fails(golden):
 
 
 @pytest.mark.parametrize("damage, words", [
-    (lambda d: (d / "manifest.json").unlink(), ["manifest.json", "cannot be read"]),
+    (lambda d: (d / "manifest.json").unlink(), ["manifest.json", "cannot read"]),
     (lambda d: (d / "manifest.json").write_text("{"), ["manifest.json", "parse error"]),
     (lambda d: (d / "manifest.json").write_text('{"format": 2}'), ["format 1"]),
     (lambda d: (d / "ns.safetensors").unlink(), ["ns.safetensors"]),
