@@ -16,6 +16,15 @@ add_library(muoncore_pch OBJECT "${PROJECT_BINARY_DIR}/pch.cpp")
 target_link_libraries(muoncore_pch PRIVATE muoncore_flags muoncore::torch)
 target_precompile_headers(muoncore_pch PRIVATE "${PROJECT_SOURCE_DIR}/cmake/pch.h")
 
+# Files without LibTorch are compiled without the precompiled header: see tools/without_torch.py. A file that gains or loses
+# torch later still compiles; the next configure sorts it anew.
+function(muoncore_use_pch target)
+  target_precompile_headers(${target} REUSE_FROM muoncore_pch)
+  execute_process(COMMAND ${MUONCORE_PYTHON} "${PROJECT_SOURCE_DIR}/tools/without_torch.py" "${PROJECT_SOURCE_DIR}" ${ARGN}
+                  OUTPUT_VARIABLE without_torch COMMAND_ERROR_IS_FATAL ANY)
+  set_source_files_properties(${without_torch} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
+
 function(muoncore_room name)
   cmake_parse_arguments(PARSE_ARGV 1 R "NO_TORCH" "" "DEPS;LIBS;DEFINES")
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp")
@@ -34,7 +43,7 @@ function(muoncore_room name)
   endforeach()
   if(NOT R_NO_TORCH)
     target_link_libraries(muoncore_${name} PUBLIC muoncore::torch)
-    target_precompile_headers(muoncore_${name} REUSE_FROM muoncore_pch)
+    muoncore_use_pch(muoncore_${name} ${sources})
   endif()
 endfunction()
 
@@ -46,7 +55,7 @@ function(muoncore_room_tests name)
   endif()
   add_executable(test_${name} ${sources})
   target_link_libraries(test_${name} PRIVATE muoncore_${name} muoncore::torch GTest::gmock GTest::gtest_main ${R_LIBS})
-  target_precompile_headers(test_${name} REUSE_FROM muoncore_pch)
+  muoncore_use_pch(test_${name} ${sources})
   target_compile_definitions(test_${name} PRIVATE
     MUONCORE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" MUONCORE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   add_test(NAME ${name} COMMAND test_${name})

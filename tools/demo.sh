@@ -20,5 +20,5 @@ if [ -e "$out" ]; then  # an interrupted run: kept aside, never written over
   mv "$out" "$out.unfinished.$n"
   echo "demo: an unfinished run was moved to $out.unfinished.$n"
 fi
-echo "demo: SFT, then GRPO with AdamW and with Muon, 3 seeds each, into $out (about 7 minutes on two cores)"
+echo "demo: SFT, then GRPO with AdamW and with Muon, 3 seeds each, into $out (about 6 minutes on two cores)"
 "$program" compare examples/addition/compare.yaml compare.output_dir="$out" "$@"
