@@ -21,7 +21,7 @@ TARGET ?= muoncore
 
 build:
 	@tools/setup.sh build
-	@echo "build: $(TARGET) in $(BUILD) (from nothing on two cores: the program 8 minutes, with the tests 14; nothing is built twice)"
+	@echo "build: $(TARGET) in $(BUILD) (from nothing on two cores: the program about 9 minutes, with the tests about 14; nothing is built twice)"
 	@cmake --preset $(PRESET) -DMUONCORE_PYTHON=$(PYTHON) $(CMAKE_ARGS) > /dev/null
 	@cmake --build --preset $(PRESET) --target $(TARGET)
 
