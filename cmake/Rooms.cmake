@@ -1,8 +1,8 @@
 # A room is one folder of muoncore/ = one static library; its tests are one executable.
 #
-# muoncore_room(NAME DEPS room... LIBS target... DEFINES name=value... [NO_TORCH])
+# muoncore_room(NAME DEPS room... LIBS target... DEFINES name=value...)
 #   every *.cpp of the folder; DEPS are the rooms that its files may include (held by tools/check_layers.py);
-#   DEFINES are private; NO_TORCH: the room is compiled without LibTorch
+#   DEFINES are private
 # muoncore_room_tests(NAME [LIBS target...])
 #   every *_test.cpp of tests/NAME; one entry of ctest
 
@@ -26,7 +26,7 @@ function(muoncore_use_pch target)
 endfunction()
 
 function(muoncore_room name)
-  cmake_parse_arguments(PARSE_ARGV 1 R "NO_TORCH" "" "DEPS;LIBS;DEFINES")
+  cmake_parse_arguments(PARSE_ARGV 1 R "" "" "DEPS;LIBS;DEFINES")
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp")
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   if(NOT sources)
@@ -41,10 +41,8 @@ function(muoncore_room name)
   foreach(dep IN LISTS R_DEPS)
     target_link_libraries(muoncore_${name} PUBLIC muoncore_${dep})
   endforeach()
-  if(NOT R_NO_TORCH)
-    target_link_libraries(muoncore_${name} PUBLIC muoncore::torch)
-    muoncore_use_pch(muoncore_${name} ${sources})
-  endif()
+  target_link_libraries(muoncore_${name} PUBLIC muoncore::torch)
+  muoncore_use_pch(muoncore_${name} ${sources})
 endfunction()
 
 function(muoncore_room_tests name)

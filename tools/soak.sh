@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What takes longer than a test may (about 40 minutes on two cores). Figures of past runs: docs/soak.md.
+# What takes longer than a test may (an estimate: 40 minutes on two cores). Figures of past runs: docs/soak.md.
 #   tools/soak.sh PROGRAM
 set -euo pipefail
 cd "$(dirname "$0")/.."
