@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 what=${1:-build}
 
 packages=(g++ cmake ninja-build make pkg-config python3 python3-venv libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
-          libpcre2-dev libutf8proc-dev libgtest-dev libgmock-dev)
+          libgloo-dev libpcre2-dev libutf8proc-dev libgtest-dev libgmock-dev)
 [ "$what" = build ] || packages+=(clang-format git)
 missing=()
 for package in "${packages[@]}"; do

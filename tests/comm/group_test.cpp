@@ -1,0 +1,1 @@
+#include "muoncore/comm/group.h"
