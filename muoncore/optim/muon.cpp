@@ -11,9 +11,7 @@
 #include <utility>
 
 #include "muoncore/core/check.h"
-#include "muoncore/muon/batch.h"
 #include "muoncore/muon/matrix_blocks.h"
-#include "muoncore/muon/newton_schulz.h"
 #include "muoncore/muon/scale_mode.h"
 #include "muoncore/muon/second_moment.h"
 #include "muoncore/muon/update_rule.h"
@@ -29,7 +27,7 @@ struct Rule {
   muon::ScaleMode scale;
   muon::SecondMoment moment2;
   double beta2, moment2_eps;
-  muon::NewtonSchulzOptions newton_schulz;
+  muon::OrthogonalizeOptions orthogonalize;
 };
 
 std::vector<muon::Coefficients> triples_of(const std::vector<double>& flat) {
@@ -66,13 +64,14 @@ Rule resolve(const MuonOptions& o) {
             o.beta2(),
             o.moment2_eps(),
             {}};
-  rule.newton_schulz.coefficient_type = o.coefficient_type();
-  rule.newton_schulz.custom_coefficients = triples_of(o.custom_coefficients());
-  rule.newton_schulz.steps = o.num_ns_steps();
-  rule.newton_schulz.precision = muon::parse_matmul_precision(o.fp32_matmul_prec());
-  rule.newton_schulz.eps = o.ns_eps();
-  rule.newton_schulz.upstream_exact = o.upstream_exact();
-  muon::resolve_coefficients(rule.newton_schulz);
+  muon::NewtonSchulzOptions& newton_schulz = rule.orthogonalize.newton_schulz;
+  newton_schulz.coefficient_type = o.coefficient_type();
+  newton_schulz.custom_coefficients = triples_of(o.custom_coefficients());
+  newton_schulz.steps = o.num_ns_steps();
+  newton_schulz.precision = muon::parse_matmul_precision(o.fp32_matmul_prec());
+  newton_schulz.eps = o.ns_eps();
+  newton_schulz.upstream_exact = o.upstream_exact();
+  muon::resolve_coefficients(newton_schulz);
   return rule;
 }
 
@@ -95,9 +94,9 @@ struct Pending {
   at::Tensor param;
   // in the dtype of the computation; the parameter itself where that is its own
   at::Tensor weights;
-  std::vector<at::Tensor> directions;  // of its logical matrices
+  std::vector<MuonPart> parts;         // its logical matrices
   std::vector<at::Tensor> grad_norms;  // likewise; empty unless the second moment reads them
-  const RowBlocks* blocks;
+  const ParamSpec* spec;
   MuonParamState* state;
 };
 
@@ -113,22 +112,22 @@ void apply_second_moment(std::vector<at::Tensor>& updates, const Pending& p, con
     const int64_t count = c10::multiply_integers(shape);
     at::Tensor grad_norm = p.grad_norms.empty() ? at::Tensor() : p.grad_norms[k];
     muon::apply_second_moment_(updates[k], flat.narrow(0, start, count).view(shape), rule.moment2,
-                               rule.beta2, rule.moment2_eps, p.directions[k], grad_norm);
+                               rule.beta2, rule.moment2_eps, p.parts[k].direction, grad_norm);
     start += count;
   }
 }
 
 // From the orthogonalized parts of one parameter to its new weights:
 // weights -= lr * extra * scale(part) * part.
-void apply_update(const Pending& p, std::vector<at::Tensor> updates, const Rule& rule, bool measure,
+void apply_update(const Pending& p, std::vector<at::Tensor> updates,
+                  const std::vector<double>& scales, const Rule& rule, bool measure,
                   GroupStats& stats) {
   if (rule.moment2 != muon::SecondMoment::kNone) apply_second_moment(updates, p, rule);
-  for (at::Tensor& update : updates) {
-    stats.matrices += update.dim() == 3 ? update.size(0) : 1;
-    update.mul_(rule.extra_scale_factor *
-                muon::scale_factor(rule.scale, update.size(-2), update.size(-1)));
+  for (size_t k = 0; k < updates.size(); ++k) {
+    stats.matrices += updates[k].dim() == 3 ? updates[k].size(0) : 1;
+    updates[k].mul_(rule.extra_scale_factor * scales[k]);
   }
-  at::Tensor update = muon::merge_blocks(updates, *p.blocks, p.param.sizes());
+  at::Tensor update = muon::merge_blocks(updates, p.spec->blocks, p.param.sizes());
   if (measure) {
     const double norm = at::linalg_vector_norm(update).item<double>();
     stats.update_square_sum += norm * norm;
@@ -140,25 +139,11 @@ void apply_update(const Pending& p, std::vector<at::Tensor> updates, const Rule&
   if (!p.weights.is_same(p.param)) p.param.copy_(p.weights);
 }
 
-void apply_pending(std::vector<Pending>& pending, const Rule& rule, bool measure,
-                   GroupStats& stats) {
-  std::vector<at::Tensor> directions;
-  for (const Pending& p : pending)
-    directions.insert(directions.end(), p.directions.begin(), p.directions.end());
-  std::vector<at::Tensor> updates = muon::orthogonalize_all(directions, rule.newton_schulz);
-  auto next = updates.begin();
-  for (const Pending& p : pending) {
-    const auto last = next + static_cast<std::ptrdiff_t>(p.directions.size());
-    apply_update(p, {next, last}, rule, measure, stats);
-    next = last;
-  }
-  pending.clear();
-}
-
 void ensure_second_moment(const Pending& p, const Rule& rule) {
   int64_t count = 0;
-  for (const at::Tensor& part : p.directions)
-    count += c10::multiply_integers(muon::second_moment_shape(rule.moment2, part.sizes()));
+  for (const MuonPart& part : p.parts)
+    count +=
+        c10::multiply_integers(muon::second_moment_shape(rule.moment2, part.direction.sizes()));
   at::Tensor& flat = p.state->second_moment();
   if (!flat.defined()) flat = at::zeros({count}, p.weights.options().requires_grad(false));
   check(flat.numel() == count, "second_moment holds {} elements, but {} are needed", flat.numel(),
@@ -166,19 +151,20 @@ void ensure_second_moment(const Pending& p, const Rule& rule) {
 }
 
 // Decays the weights, updates the momentum and says what is to be orthogonalized.
-Pending prepare(const at::Tensor& param, const RowBlocks& blocks, MuonParamState& state,
+Pending prepare(const at::Tensor& param, const ParamSpec& spec, MuonParamState& state,
                 const Rule& rule, const StepArgs& args) {
   const at::ScalarType dtype = compute_dtype(param);
-  Pending p{param, param.to(dtype), {}, {}, &blocks, &state};
+  Pending p{param, param.to(dtype), {}, {}, &spec, &state};
   muon::apply_weight_decay_(p.weights, rule.decay, rule.weight_decay, rule.lr);
   at::Tensor grad = muon::effective_gradient(param.grad(), args.grad_scale, p.weights, rule.decay,
                                              rule.weight_decay, dtype);
   at::Tensor& momentum = state.momentum_buffer();
   muon::update_momentum_(momentum, grad, rule.momentum);
-  p.directions = muon::split_blocks(
-      muon::momentum_direction(momentum, grad, rule.momentum, rule.nesterov), blocks);
+  for (at::Tensor& part : muon::split_blocks(
+           muon::momentum_direction(momentum, grad, rule.momentum, rule.nesterov), spec.blocks))
+    p.parts.push_back({std::move(part), &spec});
   if (rule.moment2 == muon::SecondMoment::kNamo)
-    for (const at::Tensor& part : muon::split_blocks(grad, blocks))
+    for (const at::Tensor& part : muon::split_blocks(grad, spec.blocks))
       p.grad_norms.push_back(muon::matrix_norm(part));
   if (rule.moment2 != muon::SecondMoment::kNone) ensure_second_moment(p, rule);
   return p;
@@ -235,31 +221,70 @@ MuonParamState& Muon::state_of(const at::Tensor& param) {
   return static_cast<MuonParamState&>(*state);
 }
 
+std::vector<at::Tensor> Muon::orthogonalize(const std::vector<MuonPart>& parts,
+                                            const muon::OrthogonalizeOptions& options) {
+  std::vector<at::Tensor> directions;
+  for (const MuonPart& part : parts) directions.push_back(part.direction);
+  return muon::orthogonalize_directions(directions, options);
+}
+
+MatrixShape Muon::scale_shape(const MuonPart& part) const {
+  return {part.direction.size(-2), part.direction.size(-1)};
+}
+
+void Muon::check_supported(const MuonOptions&) const {}
+
+struct Muon::GroupStep {
+  Rule rule;
+  std::vector<Pending> pending;
+  GroupStats* stats;
+};
+
+void Muon::apply_pending(GroupStep& step) {
+  std::vector<MuonPart> parts;
+  for (const Pending& p : step.pending) parts.insert(parts.end(), p.parts.begin(), p.parts.end());
+  if (parts.empty()) return;
+  std::vector<at::Tensor> updates = orthogonalize(parts, step.rule.orthogonalize);
+  auto next = updates.begin();
+  for (const Pending& p : step.pending) {
+    std::vector<double> scales;
+    for (const MuonPart& part : p.parts) {
+      const MatrixShape shape = scale_shape(part);
+      scales.push_back(muon::scale_factor(step.rule.scale, shape.rows, shape.cols));
+    }
+    const auto last = next + static_cast<std::ptrdiff_t>(p.parts.size());
+    apply_update(p, {next, last}, scales, step.rule, measure_update_rms_, *step.stats);
+    next = last;
+  }
+  step.pending.clear();
+}
+
 void Muon::step_group(size_t index, const StepArgs& args) {
   const auto& group = param_groups_[index];
-  const Rule rule = resolve(static_cast<const MuonOptions&>(group.options()));
-  GroupStats& stats = stats_[index];
-  std::vector<Pending> pending;
+  const auto& options = static_cast<const MuonOptions&>(group.options());
+  GroupStep step{resolve(options), {}, &stats_[index]};
   int64_t expected = 0, elements = 0;
   for (const at::Tensor& param : group.params()) {
     if (!param.grad().defined()) continue;
-    const RowBlocks& blocks = spec_of(param).blocks;
-    pending.push_back(prepare(param, blocks, state_of(param), rule, args));
-    expected += muon::count_matrices(param.sizes(), blocks);
+    const ParamSpec& spec = spec_of(param);
+    step.pending.push_back(prepare(param, spec, state_of(param), step.rule, args));
+    expected += muon::count_matrices(param.sizes(), spec.blocks);
     elements += param.numel();
     if (elements < kPendingElements) continue;
-    apply_pending(pending, rule, measure_update_rms_, stats);
+    apply_pending(step);
     elements = 0;
   }
-  apply_pending(pending, rule, measure_update_rms_, stats);
-  check(stats.matrices == expected,
+  apply_pending(step);
+  check(step.stats->matrices == expected,
         "group {} of Muon: {} of {} matrices with a gradient were orthogonalized", index,
-        stats.matrices, expected);
+        step.stats->matrices, expected);
 }
 
 void Muon::step_with(const StepArgs& args) {
   at::NoGradGuard no_grad;
   stats_.assign(param_groups_.size(), GroupStats{});
+  for (const auto& group : param_groups_)
+    check_supported(static_cast<const MuonOptions&>(group.options()));
   for (size_t i = 0; i < param_groups_.size(); ++i) step_group(i, args);
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "muoncore/core/param_spec.h"
+#include "muoncore/muon/orthogonalize.h"
 #include "muoncore/optim/managed_optimizer.h"
 
 namespace muoncore::optim {
@@ -65,6 +66,17 @@ struct MuonParamState : public torch::optim::OptimizerCloneableParamState<MuonPa
   void serialize(torch::serialize::OutputArchive& archive) const override;
 };
 
+// One logical matrix of a parameter, or a batch of equal ones, on its way to its update.
+struct MuonPart {
+  at::Tensor direction;   // [rows, cols] or [batch, rows, cols], fp32 or fp64; read only
+  const ParamSpec* spec;  // of its parameter; a default one where set_spec was not called
+};
+
+// Rows and columns of a logical matrix.
+struct MatrixShape {
+  int64_t rows, cols;
+};
+
 // Parameters: [rows, cols], or [batch, rows, cols] where every slice is a matrix of its own; fp32,
 // fp64, bf16 or fp16 (the last two are computed in fp32 and rounded once per step). Others throw
 // when they are added. A parameter without a gradient is skipped: no decay, no momentum. Gradients
@@ -97,9 +109,30 @@ class Muon : public ManagedOptimizer {
   double weight_decay(size_t group) const override;
   void set_weight_decay(size_t group, double weight_decay) override;
 
+ protected:
+  // What an optimizer over shards of matrices does otherwise. There a parameter, and each part, is
+  // this rank's shard of spec->shape along spec->partition_dim (-1: whole), the counts of blocks
+  // hold for the shard's rows, and all ranks of the group see the same parts in the same order.
+
+  // The orthogonalized update of every part, in order, as a new tensor of its direction's shape and
+  // dtype. Many parts of one parameter group come in one call (equal small ones are worth a batch);
+  // never none. Here: orthogonalize_directions on the parts as they are. Local.
+  virtual std::vector<at::Tensor> orthogonalize(const std::vector<MuonPart>& parts,
+                                                const muon::OrthogonalizeOptions& options);
+
+  // The matrix that the scale mode sees. Here: the part's own rows and columns.
+  virtual MatrixShape scale_shape(const MuonPart& part) const;
+
+  // Called at the start of a step with the options of each group that is stepped, before anything
+  // is touched: throws for what orthogonalize and scale_shape cannot make right. Here: nothing.
+  virtual void check_supported(const MuonOptions& options) const;
+
  private:
+  struct GroupStep;
+
   const ParamSpec& spec_of(const at::Tensor& param) const;
   MuonParamState& state_of(const at::Tensor& param);
+  void apply_pending(GroupStep& step);
   void step_group(size_t index, const StepArgs& args);
 
   std::unordered_map<void*, ParamSpec> specs_;  // by TensorImpl

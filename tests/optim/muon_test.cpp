@@ -2,6 +2,7 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -381,6 +382,81 @@ TEST(Muon, SecondMomentsAreKeptPerLogicalMatrix) {
     EXPECT_EQ(whole.param_state(fused).at("second_moment").numel(), moments);
     EXPECT_EQ(whole.state_bytes(), 4 * (96 + moments));
   }
+}
+
+// What a rank that owns no matrix holds.
+TEST(Muon, WithoutParametersStepsAndCountsNothing) {
+  for (bool grouped : {false, true}) {
+    Muon muon =
+        grouped ? Muon(std::vector<at::Tensor>{}) : Muon(std::vector<OptimizerParamGroup>{});
+    muon.step();
+    muon.step_with({0.5});
+    EXPECT_EQ(muon.state_bytes(), 0);
+    for (const GroupStats& stats : muon.last_stats()) {
+      EXPECT_EQ(stats.matrices, 0);
+      EXPECT_EQ(stats.elements, 0);
+      EXPECT_EQ(stats.update_rms(), 0.0);
+    }
+    muon.add_param_group({std::vector<at::Tensor>{}});
+    muon.step();
+    EXPECT_EQ(muon.last_stats().size(), muon.param_groups().size());
+  }
+}
+
+// A shard's optimizer: here all it does is to see what it is asked for.
+class RecordingMuon : public Muon {
+ public:
+  using Muon::Muon;
+  std::vector<std::vector<int64_t>> asked;
+  std::vector<std::string> names;
+  int calls = 0;
+
+ protected:
+  std::vector<at::Tensor> orthogonalize(const std::vector<MuonPart>& parts,
+                                        const muon::OrthogonalizeOptions& options) override {
+    ++calls;
+    std::vector<at::Tensor> out;
+    for (const MuonPart& part : parts) {
+      asked.push_back(part.direction.sizes().vec());
+      names.push_back(part.spec->name);
+      EXPECT_EQ(options.newton_schulz.steps, 5);
+      out.push_back(at::ones_like(part.direction));
+    }
+    return out;
+  }
+  MatrixShape scale_shape(const MuonPart& part) const override {
+    return {2 * part.direction.size(-2), part.direction.size(-1)};
+  }
+  void check_supported(const MuonOptions& options) const override {
+    check(options.moment2_method() == "none", "no second moments here");
+  }
+};
+
+TEST(Muon, AShardsOptimizerSeesEveryPartAndSetsItsScale) {
+  at::Tensor fused = leaf({8, 4}, 1), plain = leaf({4, 6}, 2), before = fused.detach().clone();
+  RecordingMuon muon(std::vector<at::Tensor>{fused, plain}, exact(0.5));
+  ParamSpec spec;
+  spec.name = "qkv";
+  spec.shape = {16, 4};
+  spec.blocks = {{2, 1, 1}, false};
+  spec.partition_dim = 0;
+  muon.set_spec(fused, spec);
+  fused.mutable_grad() = gaussian({8, 4}, 3);
+  plain.mutable_grad() = gaussian({4, 6}, 4);
+  muon.step();
+  EXPECT_EQ(muon.calls, 1);
+  EXPECT_EQ(muon.asked, (std::vector<std::vector<int64_t>>{{4, 4}, {2, 4}, {2, 4}, {4, 6}}));
+  EXPECT_EQ(muon.names, (std::vector<std::string>{"qkv", "qkv", "qkv", ""}));
+  // the query part's scale is that of 8 rows, the others' that of 4
+  at::Tensor moved = before - fused.detach();
+  EXPECT_NEAR(moved[0][0].item<double>(), 0.5 * std::sqrt(8.0), 1e-6);
+  EXPECT_NEAR(moved[2][0].item<double>(), 0.5 * 2.0, 1e-6);
+  EXPECT_EQ(muon.last_stats()[0].matrices, 4);
+  muon.add_param_group({std::vector<at::Tensor>{leaf({2, 2})},
+                        std::make_unique<MuonOptions>(exact().moment2_method("normuon"))});
+  before = fused.detach().clone();
+  EXPECT_THAT([&] { muon.step(); }, ThrowsMessage<Error>(HasSubstr("no second moments")));
+  EXPECT_TRUE(fused.equal(before));
 }
 
 TEST(Muon, WeightDecayCanBeScheduled) {
