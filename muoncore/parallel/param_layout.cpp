@@ -1,9 +1,13 @@
 #include "muoncore/parallel/param_layout.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 
 #include "muoncore/core/check.h"
+#include "muoncore/core/rng.h"
+#include "muoncore/parallel/balanced_layout.h"
 
 namespace muoncore::parallel {
 namespace {
@@ -182,6 +186,29 @@ int64_t LayoutParam::numel() const {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
+LayoutKind parse_layout_kind(std::string_view text) {
+  if (text == "balanced") return LayoutKind::kBalanced;
+  if (text == "megatron") return LayoutKind::kMegatron;
+  std::string near = nearest_name(text, {"balanced", "megatron"});
+  fail("layout '{}' is neither balanced nor megatron{}", text,
+       near.empty() ? "" : fmt::format("; did you mean {}?", near));
+}
+
+const char* to_string(LayoutKind kind) {
+  return kind == LayoutKind::kBalanced ? "balanced" : "megatron";
+}
+
+int64_t ns_cost(const std::vector<int64_t>& shape) {
+  if (shape.size() < 2) return 0;
+  const int64_t n = std::min(shape.back(), shape[shape.size() - 2]),
+                m = std::max(shape.back(), shape[shape.size() - 2]);
+  const int64_t slices =
+      std::accumulate(shape.begin(), shape.end() - 2, int64_t{1}, std::multiplies<>());
+  return slices * (4 * n * n * m + 2 * n * n * n);
+}
+
+int64_t default_bucket_size(int64_t dp) { return std::max<int64_t>(40'000'000, 1'000'000 * dp); }
+
 int64_t BufferLayout::numel_unpadded() const {
   int64_t sum = 0;
   for (const Bucket& bucket : buckets) sum += bucket.numel_unpadded;
@@ -202,6 +229,42 @@ ParamLayout megatron_layout(const std::vector<LayoutParam>& params, const Layout
       cut.add(index, params[index]);
   }
   return {whole.finish(), cut.finish()};
+}
+
+ParamLayout compute_layout(LayoutKind kind, const std::vector<LayoutParam>& params,
+                           const LayoutOptions& options) {
+  return kind == LayoutKind::kBalanced ? balanced_layout(params, options)
+                                       : megatron_layout(params, options);
+}
+
+std::vector<OwnedLoad> owned_loads(const ParamLayout& layout,
+                                   const std::vector<LayoutParam>& params, int64_t dp) {
+  std::vector<OwnedLoad> loads(dp);
+  for (const Placement& p : layout.whole.placements) {
+    const LayoutParam& param = params.at(p.param);
+    OwnedLoad& load = loads.at(p.owner);
+    load.cost += param.cost ? param.cost : ns_cost(param.shape);
+    load.numel += param.numel();
+  }
+  for (const Bucket& bucket : layout.cut.buckets)
+    for (int64_t rank = 0; rank < dp; ++rank)
+      loads[rank].numel += bucket.shards.at(rank + 1) - bucket.shards[rank];
+  return loads;
+}
+
+uint64_t hash_layout(const ParamLayout& layout, const std::vector<LayoutParam>& params) {
+  std::string text;
+  for (const LayoutParam& p : params)
+    text +=
+        fmt::format("{} {} {} {}\n", p.name, fmt::join(p.shape, ","), p.whole, p.shared_embedding);
+  for (const BufferLayout* buffer : {&layout.whole, &layout.cut}) {
+    for (const Placement& p : buffer->placements)
+      text += fmt::format("{} {} {} {} {}\n", p.param, p.start, p.end, p.bucket, p.owner);
+    for (const Bucket& b : buffer->buckets)
+      text += fmt::format("{} {}\n", b.numel_unpadded, fmt::join(b.shards, ","));
+    text += '|';
+  }
+  return hash_name(text);
 }
 
 std::vector<std::vector<int64_t>> ping_pong_owners(const std::vector<LayoutParam>& params,
