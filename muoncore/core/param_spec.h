@@ -36,8 +36,18 @@ struct ParamSpec {
   std::vector<int64_t> shape;  // logical, unsharded
   RowBlocks blocks;
   int partition_dim = -1;  // dimension cut by tensor parallelism; -1: replicated
+  bool flatten = false;    // a convolution's kernel [out, in, kh, kw]: see matrix_shape
   bool operator==(const ParamSpec&) const = default;
 };
+
+// What Muon sees of a parameter: [rows, cols] or [batch, rows, cols]. With `flatten` the first
+// dimension against all others: [out, in, kh, kw] is the matrix [out, in * kh * kw].
+inline std::vector<int64_t> matrix_shape(const std::vector<int64_t>& shape, bool flatten) {
+  if (!flatten) return shape;
+  int64_t columns = 1;
+  for (size_t i = 1; i < shape.size(); ++i) columns *= shape[i];
+  return {shape.empty() ? 1 : shape[0], columns};
+}
 
 inline const char* to_string(ParamRole role) {
   switch (role) {

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <set>
+#include <type_traits>
+#include <utility>
 
 #include "muoncore/core/check.h"
 #include "muoncore/muon/matrix_blocks.h"
@@ -42,20 +44,20 @@ at::Tensor master_of(const at::Tensor& param) {
   return param.detach().to(at::kFloat).set_requires_grad(true);
 }
 
-std::vector<Route> routes_for(const std::vector<NamedParam>& params,
-                              const OptimizerConfig& config) {
-  std::vector<ParamSpec> specs;
-  for (const auto& param : params) specs.push_back(param.spec);
-  if (uses_muon(config)) {
-    auto routes = route_all(specs, config.routing_rules);
-    for (const auto& route : routes)
-      if (route.optimizer == "muon") return routes;
-    fail("optimizer: muon, but no parameter of this model is a matrix of the transformer body");
+// Every matrix that a layout rule made, or that muon_split_qkv: false keeps whole.
+std::vector<ParamSpec> laid_out(std::vector<ParamSpec> specs, const OptimizerConfig& config,
+                                std::vector<std::string>& patterns) {
+  LaidOutSpecs out = lay_out(std::move(specs), config.muon_matrix_layouts);
+  patterns = std::move(out.patterns);
+  if (config.muon_split_qkv) return std::move(out.specs);
+  for (size_t i = 0; i < out.specs.size(); ++i) {
+    check(patterns[i].empty() || out.specs[i].blocks.rows.empty(),
+          "muon_matrix_layouts: rule '{}' splits {}, which muon_split_qkv: false keeps whole; "
+          "drop one of the two",
+          patterns[i], out.specs[i].name);
+    out.specs[i].blocks = {};
   }
-  std::vector<Route> routes;
-  for (const auto& spec : specs)
-    routes.push_back({spec.name, "adam", fmt::format("optimizer: {}", config.optimizer)});
-  return routes;
+  return std::move(out.specs);
 }
 
 // Weight decay is for what has a direction to shrink. Source: Megatron-Core,
@@ -67,6 +69,7 @@ bool is_decayed(const ParamSpec& spec, const OptimizerConfig& config) {
 // The parameters of one group, in order.
 struct Members {
   std::vector<at::Tensor> tensors;
+  std::vector<ParamSpec> specs;
   std::vector<std::string> names;
 };
 
@@ -77,6 +80,7 @@ Members members(const ChainedOptimizer::Parts& parts, const OptimizerConfig& con
     const ParamSpec& spec = parts.params[i].spec;
     if (parts.routes[i].optimizer != optimizer || is_decayed(spec, config) != decayed) continue;
     found.tensors.push_back(parts.masters[i]);
+    found.specs.push_back(spec);
     found.names.push_back(spec.name);
   }
   return found;
@@ -115,8 +119,11 @@ void add_groups(ChainedOptimizer::Parts& parts, Optimizer& optimizer, const Opti
     group.schedule.wd_mult = decayed ? 1.0 : 0.0;
     Options own = options;
     own.weight_decay(options.weight_decay() * group.schedule.wd_mult);
-    optimizer.add_param_group(
-        OptimizerParamGroup(std::move(found.tensors), std::make_unique<Options>(own)));
+    OptimizerParamGroup members(std::move(found.tensors), std::make_unique<Options>(own));
+    if constexpr (std::is_same_v<Optimizer, Muon>)
+      optimizer.add_param_group(members, found.specs);
+    else
+      optimizer.add_param_group(members);
     parts.groups.push_back(std::move(group));
   }
 }
@@ -128,10 +135,9 @@ void add_muon(ChainedOptimizer::Parts& parts, const OptimizerConfig& config) {
              {.max_lr = config.lr, .min_lr = config.min_lr, .start_wd = {}, .end_wd = {}});
   for (size_t i = 0; i < parts.params.size(); ++i) {
     if (parts.routes[i].optimizer != "muon") continue;
-    ParamSpec spec = parts.params[i].spec;
-    if (!config.muon_split_qkv) spec.blocks = {};
-    muon->set_spec(parts.masters[i], spec);
-    parts.matrices[i] = muoncore::muon::count_matrices(spec.shape, spec.blocks);
+    const ParamSpec& spec = parts.params[i].spec;
+    parts.matrices[i] =
+        muoncore::muon::count_matrices(matrix_shape(spec.shape, spec.flatten), spec.blocks);
   }
   parts.children.push_back({"muon", std::move(muon)});
 }
@@ -149,14 +155,41 @@ void add_adam(ChainedOptimizer::Parts& parts, const OptimizerConfig& config) {
 
 }  // namespace
 
+RoutedSpecs route_specs(std::vector<ParamSpec> specs, const OptimizerConfig& config) {
+  RoutedSpecs out{std::move(specs), {}};
+  if (!uses_muon(config)) {
+    for (const auto& spec : out.specs)
+      out.routes.push_back({spec.name, "adam", fmt::format("optimizer: {}", config.optimizer)});
+    return out;
+  }
+  std::vector<std::string> patterns;
+  out.specs = laid_out(std::move(out.specs), config, patterns);
+  out.routes = route_all(out.specs, config.routing_rules);
+  bool any = false;
+  for (size_t i = 0; i < out.routes.size(); ++i) {
+    const Route& route = out.routes[i];
+    any = any || route.optimizer == "muon";
+    check(patterns[i].empty() || route.optimizer == "muon",
+          "muon_matrix_layouts: rule '{}' lays out {}, which {} updates ({}); layouts are for what "
+          "Muon updates",
+          patterns[i], route.name, route.optimizer, route.why);
+  }
+  check(any, "optimizer: muon, but no parameter of this model is a matrix of the transformer body");
+  return out;
+}
+
 std::unique_ptr<ChainedOptimizer> build_optimizer(const std::vector<NamedParam>& params,
                                                   const OptimizerConfig& config) {
   validate(config);
   check(!params.empty(), "an optimizer needs at least one parameter");
   check_params(params, uses_muon(config));
   ChainedOptimizer::Parts parts;
-  parts.params = params;
-  parts.routes = routes_for(params, config);
+  std::vector<ParamSpec> specs;
+  for (const auto& param : params) specs.push_back(param.spec);
+  RoutedSpecs routed = route_specs(std::move(specs), config);
+  for (size_t i = 0; i < params.size(); ++i)
+    parts.params.push_back({std::move(routed.specs[i]), params[i].tensor});
+  parts.routes = std::move(routed.routes);
   parts.matrices.assign(params.size(), 0);
   for (const auto& param : params) parts.masters.push_back(master_of(param.tensor));
   parts.clip_grad = config.clip_grad;

@@ -9,6 +9,17 @@
 
 namespace muoncore::optim {
 
+// What a config makes of the model's declarations: its layout rules applied (no splits at all under
+// muon_split_qkv: false), and who updates what.
+struct RoutedSpecs {
+  std::vector<ParamSpec> specs;
+  std::vector<Route> routes;
+};
+
+// Throws as lay_out and route_all do, on a layout rule for what Muon does not update, on one that
+// splits what muon_split_qkv: false keeps whole, and on Muon when no parameter would go to it.
+RoutedSpecs route_specs(std::vector<ParamSpec> specs, const OptimizerConfig& config);
+
 // Routes every parameter, makes fp32 masters of bf16 ones, and sets up the children with the
 // config's learning rates and weight decays (those of step 0 come from a scheduler, if there is
 // one). Throws on a config that validate() refuses, on fp16 parameters, on a parameter that differs

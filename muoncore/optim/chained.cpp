@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "muoncore/core/check.h"
@@ -98,6 +99,20 @@ void ChainedOptimizer::check_orthogonalized(const std::vector<size_t>& stepped,
 
 void ChainedOptimizer::zero_grad() {
   for (auto& param : parts_.params) param.tensor.mutable_grad().reset();
+}
+
+void ChainedOptimizer::scale_rows(const std::string& name, const at::Tensor& factors) {
+  at::NoGradGuard no_grad;
+  const auto found = std::find_if(parts_.params.begin(), parts_.params.end(),
+                                  [&](const NamedParam& param) { return param.spec.name == name; });
+  check(found != parts_.params.end(), "scale_rows: '{}' is no parameter of this optimizer", name);
+  const at::Tensor& master = parts_.masters[found - parts_.params.begin()];
+  check(factors.dim() == 1 && factors.size(0) == master.size(0),
+        "scale_rows: {} factors for the {} rows of '{}'", factors.numel(), master.size(0), name);
+  std::vector<int64_t> column(master.dim(), 1);
+  column[0] = factors.size(0);
+  master.mul_(factors.to(master.options().requires_grad(false)).view(column));
+  if (!master.is_same(found->tensor)) found->tensor.copy_(master);
 }
 
 bool ChainedOptimizer::has_master(size_t i) const {

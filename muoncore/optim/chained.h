@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,11 @@ struct StepResult {
   double grad_norm = 0.0;         // global L2 norm before clipping; inf or NaN when skipped
   double clip_coefficient = 1.0;  // what gradients were multiplied with; 0 when skipped
   int64_t ns_calls = 0;           // logical matrices orthogonalized
-  // "muon", "adam": RMS of update / lr; empty when skipped or not measured
+  // "muon", "adam", "lion": RMS of update / lr; empty when skipped or not measured
   std::map<std::string, double> update_rms;
+  // Muon's extra scale factor in this step, its mean over the elements updated where it differs
+  // between parameters; none when skipped or without Muon
+  std::optional<double> extra_scale_factor;
 };
 
 // One parameter group: its schedule and its place. `name`: "muon", "adam", "adam_no_decay".
@@ -71,6 +75,12 @@ class ChainedOptimizer {
   StepResult step();
 
   void zero_grad();  // drops every gradient
+
+  // Multiplies the rows of one parameter (its elements, if it has one dimension) by `factors`
+  // [rows], in the master where there is one, then rounded once into the parameter: for hooks of
+  // the model behind a step, such as QK-clip. Throws on a name or a count that is not the
+  // parameter's.
+  void scale_rows(const std::string& name, const at::Tensor& factors);
 
   const std::vector<Route>& routing() const { return parts_.routes; }
   std::vector<ChainedGroup>& param_groups() { return parts_.groups; }

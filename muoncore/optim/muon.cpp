@@ -79,14 +79,19 @@ at::ScalarType compute_dtype(const at::Tensor& param) {
   return param.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-void check_param(const at::Tensor& p) {
-  check(p.defined() && (p.dim() == 2 || p.dim() == 3),
+std::vector<int64_t> seen_shape(const at::Tensor& param, const ParamSpec& spec) {
+  return matrix_shape(param.sizes().vec(), spec.flatten);
+}
+
+void check_param(const at::Tensor& p, const ParamSpec& spec) {
+  check(p.defined() && p.dim() >= 2 && (p.dim() <= 3 || spec.flatten),
         "Muon takes matrices [rows, cols] or batches of them [batch, rows, cols], got a parameter "
-        "of shape [{}]: give it "
-        "to AdamW",
+        "of shape [{}]: give it to AdamW, or declare a convolution's kernel by a ParamSpec with "
+        "flatten",
         p.defined() ? fmt::format("{}", fmt::join(p.sizes().vec(), ", ")) : "undefined");
   check(at::isFloatingType(p.scalar_type()), "Muon takes floating-point parameters, got {}",
         at::toString(p.scalar_type()));
+  muon::check_blocks(spec.blocks, seen_shape(p, spec).end()[-2], spec.name);
 }
 
 // One parameter between its momentum and its update.
@@ -97,6 +102,7 @@ struct Pending {
   std::vector<MuonPart> parts;         // its logical matrices
   std::vector<at::Tensor> grad_norms;  // likewise; empty unless the second moment reads them
   const ParamSpec* spec;
+  std::vector<int64_t> shape;  // the parameter as Muon sees it (matrix_shape)
   MuonParamState* state;
 };
 
@@ -127,7 +133,7 @@ void apply_update(const Pending& p, std::vector<at::Tensor> updates,
     stats.matrices += updates[k].dim() == 3 ? updates[k].size(0) : 1;
     updates[k].mul_(rule.extra_scale_factor * scales[k]);
   }
-  at::Tensor update = muon::merge_blocks(updates, p.spec->blocks, p.param.sizes());
+  at::Tensor update = muon::merge_blocks(updates, p.spec->blocks, p.shape).reshape(p.param.sizes());
   if (measure) {
     const double norm = at::linalg_vector_norm(update).item<double>();
     stats.update_square_sum += norm * norm;
@@ -154,17 +160,17 @@ void ensure_second_moment(const Pending& p, const Rule& rule) {
 Pending prepare(const at::Tensor& param, const ParamSpec& spec, MuonParamState& state,
                 const Rule& rule, const StepArgs& args) {
   const at::ScalarType dtype = compute_dtype(param);
-  Pending p{param, param.to(dtype), {}, {}, &spec, &state};
+  Pending p{param, param.to(dtype), {}, {}, &spec, seen_shape(param, spec), &state};
   muon::apply_weight_decay_(p.weights, rule.decay, rule.weight_decay, rule.lr);
   at::Tensor grad = muon::effective_gradient(param.grad(), args.grad_scale, p.weights, rule.decay,
                                              rule.weight_decay, dtype);
   at::Tensor& momentum = state.momentum_buffer();
   muon::update_momentum_(momentum, grad, rule.momentum);
-  for (at::Tensor& part : muon::split_blocks(
-           muon::momentum_direction(momentum, grad, rule.momentum, rule.nesterov), spec.blocks))
+  at::Tensor direction = muon::momentum_direction(momentum, grad, rule.momentum, rule.nesterov);
+  for (at::Tensor& part : muon::split_blocks(direction.reshape(p.shape), spec.blocks))
     p.parts.push_back({std::move(part), &spec});
   if (rule.moment2 == muon::SecondMoment::kNamo)
-    for (const at::Tensor& part : muon::split_blocks(grad, spec.blocks))
+    for (const at::Tensor& part : muon::split_blocks(grad.reshape(p.shape), spec.blocks))
       p.grad_norms.push_back(muon::matrix_norm(part));
   if (rule.moment2 != muon::SecondMoment::kNone) ensure_second_moment(p, rule);
   return p;
@@ -185,14 +191,20 @@ Muon::Muon(std::vector<at::Tensor> params, MuonOptions defaults)
     : Muon(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
            std::move(defaults)) {}
 
-void Muon::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+void Muon::add_param_group(const torch::optim::OptimizerParamGroup& group,
+                           const std::vector<ParamSpec>& specs) {
   if (group.has_options()) {
     const auto* options = dynamic_cast<const MuonOptions*>(&group.options());
     check(options != nullptr, "a parameter group of Muon needs MuonOptions");
     check_options(*options);
   }
-  for (const at::Tensor& p : group.params()) check_param(p);
+  const auto& params = group.params();
+  check(specs.empty() || specs.size() == params.size(),
+        "a group of {} parameters came with {} specifications", params.size(), specs.size());
+  for (size_t i = 0; i < params.size(); ++i)
+    check_param(params[i], specs.empty() ? ParamSpec{} : specs[i]);
   ManagedOptimizer::add_param_group(group);
+  for (size_t i = 0; i < specs.size(); ++i) specs_[params[i].unsafeGetTensorImpl()] = specs[i];
 }
 
 void Muon::set_spec(const at::Tensor& param, const ParamSpec& spec) {
@@ -200,7 +212,7 @@ void Muon::set_spec(const at::Tensor& param, const ParamSpec& spec) {
   for (const auto& group : param_groups_)
     for (const at::Tensor& p : group.params()) own = own || p.is_same(param);
   check(own, "{}: its specification was given to a Muon that does not update it", spec.name);
-  muon::check_blocks(spec.blocks, param.size(-2), spec.name);
+  check_param(param, spec);
   specs_[param.unsafeGetTensorImpl()] = spec;
 }
 
@@ -268,7 +280,7 @@ void Muon::step_group(size_t index, const StepArgs& args) {
     if (!param.grad().defined()) continue;
     const ParamSpec& spec = spec_of(param);
     step.pending.push_back(prepare(param, spec, state_of(param), step.rule, args));
-    expected += muon::count_matrices(param.sizes(), spec.blocks);
+    expected += muon::count_matrices(step.pending.back().shape, spec.blocks);
     elements += param.numel();
     if (elements < kPendingElements) continue;
     apply_pending(step);

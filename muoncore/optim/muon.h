@@ -77,10 +77,11 @@ struct MatrixShape {
   int64_t rows, cols;
 };
 
-// Parameters: [rows, cols], or [batch, rows, cols] where every slice is a matrix of its own; fp32,
-// fp64, bf16 or fp16 (the last two are computed in fp32 and rounded once per step). Others throw
-// when they are added. A parameter without a gradient is skipped: no decay, no momentum. Gradients
-// are read, never written.
+// Parameters: [rows, cols], or [batch, rows, cols] where every slice is a matrix of its own, or any
+// shape of two dimensions or more whose spec says `flatten` (a convolution's kernel); fp32, fp64,
+// bf16 or fp16 (the last two are computed in fp32 and rounded once per step). Others throw when
+// they are added. A parameter without a gradient is skipped: no decay, no momentum. Gradients are
+// read, never written.
 class Muon : public ManagedOptimizer {
  public:
   // A group's options are taken as they are given; a group without options takes the defaults.
@@ -88,13 +89,15 @@ class Muon : public ManagedOptimizer {
                 MuonOptions defaults = {});
   explicit Muon(std::vector<torch::Tensor> params, MuonOptions defaults = {});
 
-  // As torch's, but the options of the group stay as they are given. Throws, and adds nothing, on
-  // bad options or parameters.
-  void add_param_group(const torch::optim::OptimizerParamGroup& param_group);
+  // As torch's, but the options of the group stay as they are given. `specs`: none, or one per
+  // parameter, as set_spec takes them (a kernel must be declared here). Throws, and adds nothing,
+  // on bad options, parameters or specs.
+  void add_param_group(const torch::optim::OptimizerParamGroup& param_group,
+                       const std::vector<ParamSpec>& specs = {});
 
-  // Declares the logical matrices of one parameter (spec.blocks) and its name for messages. Without
-  // it a parameter is one matrix (one per slice). Throws when the blocks do not fit the parameter
-  // or the parameter is not of this optimizer.
+  // Declares the logical matrices of one parameter (spec.blocks, spec.flatten) and its name for
+  // messages. Without it a parameter is one matrix (one per slice). Throws when the blocks do not
+  // fit the parameter or the parameter is not of this optimizer.
   void set_spec(const torch::Tensor& param, const ParamSpec& spec);
 
   void step_with(const StepArgs& args) override;

@@ -59,6 +59,9 @@ void Checker::adam_only() const {
         prefix, config.optimizer);
   check(config.routing_rules.empty(), "{0}routing_rules need {0}optimizer: muon, not {1}", prefix,
         config.optimizer);
+  check(config.muon_matrix_layouts.empty() && !config.muon_qk_clip_tau,
+        "{0}muon_matrix_layouts and {0}muon_qk_clip_tau need {0}optimizer: muon, not {1}", prefix,
+        config.optimizer);
   check(!config.muon_match_adamw_update_rms,
         "{0}muon_match_adamw_update_rms needs {0}optimizer: muon, not {1}", prefix,
         config.optimizer);
@@ -93,6 +96,9 @@ void Checker::muon() const {
   check(config.muon_ns_impl == "standard",
         "{}muon_ns_impl: {} is not supported yet: choose standard", prefix, config.muon_ns_impl);
   from_zero("muon_ns_eps", config.muon_ns_eps.value_or(0.0));
+  const double tau = config.muon_qk_clip_tau.value_or(1.0);
+  range("muon_qk_clip_tau", tau, tau > 0.0 && std::isfinite(tau), "finite numbers above 0");
+  for (const LayoutRule& rule : config.muon_matrix_layouts) check_layout_rule(rule);
   const double factor = config.muon_extra_scale_factor;
   range("muon_extra_scale_factor", factor, factor > 0.0 && std::isfinite(factor),
         "finite numbers above 0");

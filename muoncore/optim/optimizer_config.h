@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "muoncore/optim/matrix_layout.h"
 #include "muoncore/optim/param_scheduler.h"
 #include "muoncore/optim/routing.h"
 
@@ -63,6 +64,9 @@ struct OptimizerConfig {
   std::optional<double> adam_weight_decay;
 
   std::vector<RoutingRule> routing_rules;
+  std::vector<LayoutRule> muon_matrix_layouts;
+  // Largest attention logit that the trainer leaves to a head (models/qk_clip.h); none: off.
+  std::optional<double> muon_qk_clip_tau;
   // true: weight decay on biases and 1-D parameters too (Megatron without a scheduler)
   bool decay_vectors = false;
   bool measure_update_rms = true;

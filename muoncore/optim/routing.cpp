@@ -8,6 +8,7 @@
 #include "muoncore/core/check.h"
 #include "muoncore/core/rng.h"
 #include "muoncore/optim/check_choice.h"
+#include "muoncore/optim/matrix_layout.h"
 
 namespace muoncore::optim {
 namespace {
@@ -46,7 +47,7 @@ CompiledRule* deciding_rule(std::vector<CompiledRule>& rules, const std::string&
 }  // namespace
 
 Route route(const ParamSpec& spec) {
-  const auto& shape = spec.shape;
+  const auto shape = matrix_shape(spec.shape, spec.flatten);
   if (spec.role != ParamRole::kMatrix) return {spec.name, "adam", to_string(spec.role)};
   if (shape.size() < 2) return {spec.name, "adam", "fewer than two dimensions"};
   if (shape.size() > 3) return {spec.name, "adam", "more than three dimensions"};
@@ -63,13 +64,15 @@ std::vector<Route> route_all(const std::vector<ParamSpec>& specs,
   std::vector<Route> routes;
   for (const auto& spec : specs) {
     routes.push_back(route(spec));
-    const CompiledRule* found = deciding_rule(compiled, spec.name);
-    if (!found) continue;
-    const RoutingRule& rule = found->rule;
-    check(rule.optimizer != "muon" || spec.shape.size() == 2 || spec.shape.size() == 3,
-          "routing rule '{}' sends {} to muon, but it has {} dimensions: Muon takes matrices",
-          rule.pattern, spec.name, spec.shape.size());
-    routes.back() = {spec.name, rule.optimizer, fmt::format("rule '{}'", rule.pattern)};
+    if (const CompiledRule* found = deciding_rule(compiled, spec.name)) {
+      const RoutingRule& rule = found->rule;
+      const size_t dimensions = matrix_shape(spec.shape, spec.flatten).size();
+      check(rule.optimizer != "muon" || dimensions == 2 || dimensions == 3,
+            "routing rule '{}' sends {} to muon, but it has {} dimensions: Muon takes matrices",
+            rule.pattern, spec.name, dimensions);
+      routes.back() = {spec.name, rule.optimizer, fmt::format("rule '{}'", rule.pattern)};
+    }
+    if (routes.back().optimizer == "muon") routes.back().layout = describe_layout(spec);
   }
   for (const auto& rule : compiled)
     check(rule.decided > 0, "routing rule '{}' decides nothing: {}", rule.rule.pattern,
@@ -80,7 +83,8 @@ std::vector<Route> route_all(const std::vector<ParamSpec>& specs,
 
 uint64_t hash_routes(const std::vector<Route>& routes) {
   std::string text;
-  for (const auto& route : routes) text += route.name + '\0' + route.optimizer + '\n';
+  for (const auto& route : routes)
+    text += route.name + '\0' + route.optimizer + '\0' + route.layout + '\n';
   return hash_name(text);
 }
 
@@ -89,7 +93,8 @@ std::string to_string(const std::vector<Route>& routes) {
   for (const auto& route : routes) width = std::max(width, route.name.size());
   std::string text;
   for (const auto& route : routes)
-    text += fmt::format("{:<{}}  {:<4}  {}\n", route.name, width, route.optimizer, route.why);
+    text += fmt::format("{:<{}}  {:<4}  {}{}{}\n", route.name, width, route.optimizer, route.why,
+                        route.layout.empty() ? "" : "; ", route.layout);
   return text;
 }
 

@@ -28,6 +28,7 @@ struct Route {
   std::string name;
   std::string optimizer;  // "muon" or "adam"
   std::string why;        // "matrix of the transformer body", "embedding", "rule 'lm_head.*'", ...
+  std::string layout = "";  // of what Muon updates: describe_layout (matrix_layout.h)
   bool operator==(const Route&) const = default;
 };
 
@@ -41,7 +42,7 @@ std::vector<Route> route_all(const std::vector<ParamSpec>& specs,
                              const std::vector<RoutingRule>& rules = {});
 
 uint64_t hash_routes(
-    const std::vector<Route>& routes);  // of names and optimizers; ranks compare it
+    const std::vector<Route>& routes);  // of names, optimizers and layouts; ranks compare it
 std::string to_string(const std::vector<Route>& routes);  // one aligned line each
 
 }  // namespace muoncore::optim
