@@ -10,7 +10,7 @@ namespace {
 // Mappings that are values themselves, not ways to other keys.
 bool is_value(const std::string& path) {
   return path.ends_with(".override_optimizer_config") || path.ends_with(".override_ddp_config") ||
-         path.ends_with(".routing_rules");
+         path.ends_with(".routing_rules") || path.ends_with(".muon_matrix_layouts");
 }
 
 void flatten(const YamlNode& node, const std::string& prefix, std::vector<Change>& changes) {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "muoncore/core/check.h"
+#include "muoncore/train/config_layouts.h"
 
 namespace muoncore::train {
 namespace {
@@ -65,6 +66,9 @@ void read_muon(const OptimReader& in, optim::OptimizerConfig& out) {
   out.adam_lr = in.maybe_real("adam_lr");
   out.adam_min_lr = in.maybe_real("adam_min_lr");
   out.adam_weight_decay = in.maybe_real("adam_weight_decay");
+  out.muon_matrix_layouts =
+      layout_rules(in.config.node(in.key("muon_matrix_layouts")), in.key("muon_matrix_layouts"));
+  out.muon_qk_clip_tau = in.maybe_real("muon_qk_clip_tau");
   for (const auto& [pattern, optimizer] : in.config.node(in.key("routing_rules")).fields)
     out.routing_rules.push_back({pattern, optimizer.text});
 }

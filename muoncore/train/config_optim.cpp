@@ -112,6 +112,14 @@ std::vector<Row> our_rows() {
       null_real("end_weight_decay", "where weight_decay_incr_style ends; null: weight_decay")
           .at_least(0),
       text("muon_ns_impl", "standard", "implementation of Newton-Schulz").one_of({"standard"}),
+      mapping("muon_matrix_layouts",
+              "the logical matrices of fused weights and kernels: {regular expression over whole "
+              "names: whole, gate_up, experts, convolution, {qkv: {q_heads: 8, kv_heads: 2, "
+              "head_dim: 64, gate: False, interleaved: True, per_head: False}}, {heads: {head_dim: "
+              "64}} or {rows: {blocks: [512, 128], per_group: False}}}"),
+      null_real("muon_qk_clip_tau",
+                "largest attention logit that a step leaves to a head (QK-clip); null: off")
+          .above(0),
       mapping("routing_rules",
               "exceptions to the routing, tried in order: {regular expression over whole names: "
               "muon or adam}"),

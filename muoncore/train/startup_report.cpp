@@ -106,6 +106,7 @@ nlohmann::json startup_json(const StartupFacts& facts, const models::CausalLM& m
   nlohmann::json routing = nlohmann::json::array();
   for (const auto& route : optimizer.routing()) {
     routing.push_back({{"name", route.name}, {"optimizer", route.optimizer}, {"why", route.why}});
+    if (!route.layout.empty()) routing.back()["layout"] = route.layout;
   }
   return {{"device", facts.device.str()},
           {"threads", facts.threads},
