@@ -106,10 +106,6 @@ struct Pending {
   MuonParamState* state;
 };
 
-// Enough elements that equal small matrices meet in one batch, few enough to keep the memory of a
-// step small.
-constexpr int64_t kPendingElements = int64_t{1} << 22;
-
 void apply_second_moment(std::vector<at::Tensor>& updates, const Pending& p, const Rule& rule) {
   at::Tensor& flat = p.state->second_moment();
   int64_t start = 0;
@@ -246,6 +242,8 @@ MatrixShape Muon::scale_shape(const MuonPart& part) const {
 
 void Muon::check_supported(const MuonOptions&) const {}
 
+int64_t Muon::elements_per_call() const { return int64_t{1} << 22; }
+
 struct Muon::GroupStep {
   Rule rule;
   std::vector<Pending> pending;
@@ -282,7 +280,7 @@ void Muon::step_group(size_t index, const StepArgs& args) {
     step.pending.push_back(prepare(param, spec, state_of(param), step.rule, args));
     expected += muon::count_matrices(step.pending.back().shape, spec.blocks);
     elements += param.numel();
-    if (elements < kPendingElements) continue;
+    if (elements < elements_per_call()) continue;
     apply_pending(step);
     elements = 0;
   }

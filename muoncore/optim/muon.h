@@ -130,10 +130,17 @@ class Muon : public ManagedOptimizer {
   // is touched: throws for what orthogonalize and scale_shape cannot make right. Here: nothing.
   virtual void check_supported(const MuonOptions& options) const;
 
+  // How many elements of parameters (at least) come in one call of orthogonalize, the last one left
+  // out. Here: enough that equal small matrices meet in one batch, few enough to keep the memory of
+  // a step small.
+  virtual int64_t elements_per_call() const;
+
+  // As set_spec took it; a default one where it was not called.
+  const ParamSpec& spec_of(const at::Tensor& param) const;
+
  private:
   struct GroupStep;
 
-  const ParamSpec& spec_of(const at::Tensor& param) const;
   MuonParamState& state_of(const at::Tensor& param);
   void apply_pending(GroupStep& step);
   void step_group(size_t index, const StepArgs& args);
