@@ -175,8 +175,9 @@ TEST(RecordedGradients, ThousandRealSteps) {
               1e-6);
   for (const char* who : {"emerging", "torch"}) {
     const std::vector<double> theirs = recorded_losses(who);
-    // steps amplify roundings: step by step at first, later on the mean over a pass of the data
-    for (size_t i = 0; i < 20; ++i) EXPECT_NEAR(ours[i], theirs[i], 0.02 * theirs[i]) << who << i;
+    // 3e-7 and 3e-3 here; training amplifies roundings, so later means over passes of the data
+    const double bound = std::string(who) == "emerging" ? 1e-4 : 2e-2;
+    for (size_t i = 0; i < 100; ++i) EXPECT_NEAR(ours[i], theirs[i], bound * theirs[i]) << who << i;
     for (int64_t begin = 0; begin < 1000; begin += 40)
       EXPECT_NEAR(mean(ours, begin, begin + 40), mean(theirs, begin, begin + 40),
                   0.1 * mean(theirs, begin, begin + 40))
