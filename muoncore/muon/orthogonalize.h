@@ -7,11 +7,16 @@
 #include <vector>
 
 #include "muoncore/muon/newton_schulz.h"
+#include "muoncore/muon/post_transform.h"
+#include "muoncore/muon/pre_transform.h"
 
 namespace muoncore::muon {
 
+// The stages in their order.
 struct OrthogonalizeOptions {
+  PreTransform pre = PreTransform::kNone;
   NewtonSchulzOptions newton_schulz;
+  PostTransform post = PostTransform::kNone;
 };
 
 // Every direction, [rows, cols] or [batch, rows, cols] where each slice is a matrix of its own, in

@@ -1,38 +1,23 @@
 #include "muoncore/muon/scale_mode.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <fmt/ranges.h>
 
 #include "muoncore/core/check.h"
+#include "muoncore/muon/words.h"
 
 namespace muoncore::muon {
 namespace {
 
-constexpr std::array<std::pair<const char*, ScaleMode>, 5> kModes{
-    {{"spectral", ScaleMode::kSpectral},
-     {"unit_rms_norm", ScaleMode::kUnitRmsNorm},
-     {"shape_scaling", ScaleMode::kShapeScaling},
-     {"original", ScaleMode::kOriginal},
-     {"match_rms_adamw", ScaleMode::kMatchRmsAdamw}}};
+constexpr Words<ScaleMode, 5> kModes{{{"spectral", ScaleMode::kSpectral},
+                                      {"unit_rms_norm", ScaleMode::kUnitRmsNorm},
+                                      {"shape_scaling", ScaleMode::kShapeScaling},
+                                      {"original", ScaleMode::kOriginal},
+                                      {"match_rms_adamw", ScaleMode::kMatchRmsAdamw}}};
 
 }  // namespace
 
-ScaleMode parse_scale_mode(std::string_view text) {
-  std::vector<std::string> names;
-  for (const auto& [name, mode] : kModes) {
-    if (text == name) return mode;
-    names.emplace_back(name);
-  }
-  std::string near = nearest_name(text, names);
-  fail("scale mode '{}' is not one of {}{}", text, fmt::join(names, ", "),
-       near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
-}
+ScaleMode parse_scale_mode(std::string_view text) { return parse_word("scale mode", text, kModes); }
 
 double scale_factor(ScaleMode mode, int64_t out, int64_t in) {
   const double rows = static_cast<double>(out), cols = static_cast<double>(in);

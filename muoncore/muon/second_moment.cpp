@@ -1,22 +1,16 @@
 #include "muoncore/muon/second_moment.h"
 
 #include <ATen/ops/linalg_vector_norm.h>
-#include <fmt/ranges.h>
 
-#include <array>
-#include <string>
-#include <utility>
-
-#include "muoncore/core/check.h"
+#include "muoncore/muon/words.h"
 
 namespace muoncore::muon {
 namespace {
 
-constexpr std::array<std::pair<const char*, SecondMoment>, 4> kMethods{
-    {{"none", SecondMoment::kNone},
-     {"adamuon", SecondMoment::kAdaMuon},
-     {"normuon", SecondMoment::kNorMuon},
-     {"namo", SecondMoment::kNamo}}};
+constexpr Words<SecondMoment, 4> kMethods{{{"none", SecondMoment::kNone},
+                                           {"adamuon", SecondMoment::kAdaMuon},
+                                           {"normuon", SecondMoment::kNorMuon},
+                                           {"namo", SecondMoment::kNamo}}};
 
 bool averages_columns(at::IntArrayRef matrix) { return matrix[matrix.size() - 2] >= matrix.back(); }
 
@@ -31,14 +25,7 @@ void normalize_neurons_(const at::Tensor& update_, const at::Tensor& v_, double 
 }  // namespace
 
 SecondMoment parse_second_moment(std::string_view text) {
-  std::vector<std::string> names;
-  for (const auto& [name, method] : kMethods) {
-    if (text == name) return method;
-    names.emplace_back(name);
-  }
-  std::string near = nearest_name(text, names);
-  fail("second-moment method '{}' is not one of {}{}", text, fmt::join(names, ", "),
-       near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
+  return parse_word("second-moment method", text, kMethods);
 }
 
 std::vector<int64_t> second_moment_shape(SecondMoment method, at::IntArrayRef matrix) {

@@ -2,25 +2,20 @@
 
 #include <ATen/ops/lerp.h>
 
-#include <array>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <fmt/ranges.h>
-
 #include "muoncore/core/check.h"
+#include "muoncore/muon/words.h"
 
 namespace muoncore::muon {
 namespace {
 
-constexpr std::array<std::pair<const char*, WeightDecayMethod>, 6> kMethods{
-    {{"none", WeightDecayMethod::kNone},
-     {"decoupled", WeightDecayMethod::kDecoupled},
-     {"independent", WeightDecayMethod::kIndependent},
-     {"palm", WeightDecayMethod::kPalm},
-     {"l2", WeightDecayMethod::kL2},
-     {"cautious", WeightDecayMethod::kCautious}}};
+constexpr Words<WeightDecayMethod, 6> kMethods{{{"none", WeightDecayMethod::kNone},
+                                                {"decoupled", WeightDecayMethod::kDecoupled},
+                                                {"independent", WeightDecayMethod::kIndependent},
+                                                {"palm", WeightDecayMethod::kPalm},
+                                                {"l2", WeightDecayMethod::kL2},
+                                                {"cautious", WeightDecayMethod::kCautious}}};
+constexpr Words<MomentumKind, 2> kMomentumKinds{
+    {{"ema", MomentumKind::kEma}, {"classical", MomentumKind::kClassical}}};
 
 double decay_rate(WeightDecayMethod method, double weight_decay, double lr) {
   switch (method) {
@@ -41,14 +36,11 @@ double decay_rate(WeightDecayMethod method, double weight_decay, double lr) {
 }  // namespace
 
 WeightDecayMethod parse_weight_decay_method(std::string_view text) {
-  std::vector<std::string> names;
-  for (const auto& [name, method] : kMethods) {
-    if (text == name) return method;
-    names.emplace_back(name);
-  }
-  std::string near = nearest_name(text, names);
-  fail("weight decay method '{}' is not one of {}{}", text, fmt::join(names, ", "),
-       near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
+  return parse_word("weight decay method", text, kMethods);
+}
+
+MomentumKind parse_momentum_kind(std::string_view text) {
+  return parse_word("momentum kind", text, kMomentumKinds);
 }
 
 void apply_weight_decay_(const at::Tensor& param_, WeightDecayMethod method, double weight_decay,
@@ -71,13 +63,18 @@ at::Tensor effective_gradient(const at::Tensor& grad, double grad_scale, const a
   return g;
 }
 
-void update_momentum_(const at::Tensor& buffer_, const at::Tensor& grad, double momentum) {
-  buffer_.lerp_(grad, 1.0 - momentum);
+void update_momentum_(const at::Tensor& buffer_, const at::Tensor& grad, double momentum,
+                      MomentumKind kind) {
+  if (kind == MomentumKind::kEma)
+    buffer_.lerp_(grad, 1.0 - momentum);
+  else
+    buffer_.mul_(momentum).add_(grad);
 }
 
 at::Tensor momentum_direction(const at::Tensor& buffer, const at::Tensor& grad, double momentum,
-                              bool nesterov) {
-  return nesterov ? at::lerp(grad, buffer, momentum) : buffer;
+                              bool nesterov, MomentumKind kind) {
+  if (!nesterov) return buffer;
+  return kind == MomentumKind::kEma ? at::lerp(grad, buffer, momentum) : grad.add(buffer, momentum);
 }
 
 }  // namespace muoncore::muon

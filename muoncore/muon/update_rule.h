@@ -34,13 +34,22 @@ void apply_cautious_decay_(const at::Tensor& param_, const at::Tensor& update, d
 at::Tensor effective_gradient(const at::Tensor& grad, double grad_scale, const at::Tensor& param,
                               WeightDecayMethod method, double weight_decay, at::ScalarType dtype);
 
-// EMA: buffer <- lerp(buffer, grad, 1 - momentum), in the two-branch form of ATen's lerp, which is
-// exact at both ends.
-void update_momentum_(const at::Tensor& buffer_, const at::Tensor& grad, double momentum);
+// From zero, the classical buffer and direction are those of the EMA divided by 1 - momentum: the
+// same direction for Newton-Schulz. What tells them apart is the size in checkpoints, an absolute
+// eps, and a momentum that changes during a run.
+enum class MomentumKind {
+  kEma,        // M <- lerp(M, g, 1 - mu); Nesterov: U = lerp(g, M, mu). Emerging-Optimizers, torch
+  kClassical,  // M <- mu M + g;           Nesterov: U = g + mu M. Keller Jordan 2024, Moonlight
+};
+MomentumKind parse_momentum_kind(std::string_view text);  // ema, classical; throws, naming them
 
-// What is orthogonalized: lerp(grad, buffer, momentum) with Nesterov (a new tensor), else the
-// buffer itself (read only).
+// The EMA in the two-branch form of ATen's lerp, which is exact at both ends.
+void update_momentum_(const at::Tensor& buffer_, const at::Tensor& grad, double momentum,
+                      MomentumKind kind = MomentumKind::kEma);
+
+// What is orthogonalized, of the buffer after its update: U as above with Nesterov (a new tensor),
+// else the buffer itself (read only).
 at::Tensor momentum_direction(const at::Tensor& buffer, const at::Tensor& grad, double momentum,
-                              bool nesterov);
+                              bool nesterov, MomentumKind kind = MomentumKind::kEma);
 
 }  // namespace muoncore::muon

@@ -9,6 +9,10 @@ namespace muoncore::optim {
 using torch::optim::OptimizerOptions;
 using torch::optim::OptimizerParamGroup;
 
+double SquareSum::rms() const {
+  return count > 0 ? std::sqrt(sum / static_cast<double>(count)) : 0.0;
+}
+
 double GroupStats::update_rms() const {
   return elements > 0 ? std::sqrt(update_square_sum / static_cast<double>(elements)) : 0.0;
 }

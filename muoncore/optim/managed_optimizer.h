@@ -7,16 +7,28 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace muoncore::optim {
+
+// A sum of squares and the number of its terms; both add up over ranks.
+struct SquareSum {
+  double sum = 0.0;
+  int64_t count = 0;
+  double rms() const;  // sqrt(sum / count); 0 when there is nothing
+  bool operator==(const SquareSum&) const = default;
+};
 
 // What a step is told from outside. Gradients are never written by an optimizer: the clip
 // coefficient comes as an argument and is applied where the gradient is read.
 struct StepArgs {
   // every gradient counts as grad * grad_scale; in (0, 1] when it is a clip coefficient
   double grad_scale = 1.0;
+  // What observe() returned for this step, added up over all ranks that own parts of the model.
+  // Absent: the step observes by itself, and takes its own parameters for all there are.
+  std::optional<SquareSum> observed = std::nullopt;
 };
 
 // What a step did, summed over one parameter group.
@@ -25,6 +37,7 @@ struct GroupStats {
   int64_t matrices = 0;
   int64_t elements = 0;            // elements updated
   double update_square_sum = 0.0;  // sum over elements of (update / lr)^2, weight decay left out
+  double factor_sum = 0.0;         // Muon: sum over elements of the extra scale factor
   double update_rms() const;       // sqrt(update_square_sum / elements); 0 when nothing was updated
 };
 
@@ -48,6 +61,16 @@ class ManagedOptimizer : public torch::optim::Optimizer {
   // are finite. A gradient may be narrower than its parameter (bf16 on an fp32 master): it is used
   // in the parameter's precision.
   virtual void step_with(const StepArgs& args) = 0;
+
+  // Whether a step depends on a number that is summed over all parameters of the optimizer, on
+  // whatever rank they are owned. The same on every rank, also where nothing is owned.
+  virtual bool observes() const { return false; }
+
+  // Only where observes(); before step_with, once the gradients are known to be finite, with the
+  // same args: takes in this step's gradients and returns this rank's part of the sum. The caller
+  // adds the parts of all ranks (an all-reduce of two numbers) and gives the result to step_with as
+  // StepArgs::observed. Local.
+  virtual SquareSum observe(const StepArgs&) { return {}; }
 
   // torch's entry: runs the closure if there is one (with gradients on), then step_with({}).
   // Returns its loss.
