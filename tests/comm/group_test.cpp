@@ -1,1 +1,0 @@
-#include "muoncore/comm/group.h"
