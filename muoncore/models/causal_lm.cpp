@@ -91,6 +91,7 @@ at::Tensor CausalLM::forward_hidden(const at::Tensor& ids, KvCache* cache) {
   int64_t tokens = ids.size(1);
   ForwardContext context;
   context.cache = cache;
+  context.watch = cache ? nullptr : watch_;
   if (!cache || cache->even()) {
     int64_t before = cache ? cache->lengths()[0] : 0;
     context.angles = rope_.range(before, tokens);
@@ -114,6 +115,11 @@ void CausalLM::see_cache(const at::Tensor& ids, ForwardContext& context) const {
   context.causal = empty;
   if (!empty && !(cache.even() && tokens == 1))
     context.mask = visibility(cache.lengths(), tokens, context.visible).to(ids.device());
+}
+
+void CausalLM::set_watch(LogitWatch* watch) {
+  check(!watch || !watch_, "a model's attention logits are watched by one LogitWatch at a time");
+  watch_ = watch;
 }
 
 at::Tensor CausalLM::logits(const at::Tensor& hidden) { return at::linear(hidden, head_); }

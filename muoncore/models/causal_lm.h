@@ -20,6 +20,7 @@
 namespace muoncore::models {
 
 class DecoderLayer;
+class LogitWatch;
 class RmsNorm;
 struct ForwardContext;
 
@@ -49,6 +50,10 @@ class CausalLM : public torch::nn::Module {
   const std::vector<ParamSpec>& param_specs() const { return specs_; }
   std::vector<std::pair<std::string, at::Tensor>> named_params() const;
 
+  // Whom forwards without a cache tell their attention logits; nullptr: nobody. LogitWatch calls
+  // it. Throws Error when another one is told already.
+  void set_watch(LogitWatch* watch);
+
   // In place: matrices and embeddings normal(0, initializer_range), each value a function of (seed,
   // parameter name, index) alone; norms 1, biases 0.
   void init_weights(uint64_t seed);
@@ -63,6 +68,7 @@ class CausalLM : public torch::nn::Module {
   std::shared_ptr<RmsNorm> norm_;
   RopeTable rope_;
   std::vector<ParamSpec> specs_;
+  LogitWatch* watch_ = nullptr;
 };
 
 }  // namespace muoncore::models

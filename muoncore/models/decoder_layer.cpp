@@ -2,6 +2,8 @@
 
 #include <ATen/ops/scaled_dot_product_attention.h>
 
+#include "muoncore/models/qk_clip.h"
+
 namespace muoncore::models {
 
 Attention::Attention(const ModelConfig& c, int64_t layer, at::TensorOptions options)
@@ -39,6 +41,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
     k = context.cache->keys(layer_, context.visible);
     v = context.cache->values(layer_, context.visible);
   }
+  if (context.watch) context.watch->note(layer_, q, k);
   std::optional<at::Tensor> mask;
   if (context.mask.defined()) mask = context.mask;
   at::Tensor y = at::scaled_dot_product_attention(q, k, v, mask, /*dropout_p=*/0.0,

@@ -12,6 +12,8 @@
 
 namespace muoncore::models {
 
+class LogitWatch;
+
 // What all layers of one forward share.
 struct ForwardContext {
   RopeTable::Angles angles;
@@ -19,6 +21,7 @@ struct ForwardContext {
   int64_t visible = 0;       // with a cache: tokens that the longest row holds after this forward
   // with a cache: bool [rows, 1, T, visible], true where seen; undefined: see `causal`
   at::Tensor mask;
+  LogitWatch* watch = nullptr;  // notes the logits of every head (qk_clip.h)
   bool causal = true;  // without a mask: causal, or everything seen (one token behind even rows)
 };
 

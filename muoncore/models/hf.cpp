@@ -1,7 +1,6 @@
 #include "muoncore/models/hf.h"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -9,6 +8,7 @@
 #include "muoncore/core/check.h"
 #include "muoncore/core/json_file.h"
 #include "muoncore/io/atomic_file.h"
+#include "muoncore/io/atomic_folder.h"
 #include "muoncore/models/hf_weights.h"
 #include "muoncore/models/json_fields.h"
 #include "muoncore/models/tensor_io.h"
@@ -120,29 +120,15 @@ LoadedModel load_hf(const path& folder, at::ScalarType dtype, at::Device device)
 
 void save_hf(const CausalLM& model, const path& folder, const std::vector<path>& extra_files) {
   namespace fs = std::filesystem;
-  path target = fs::absolute(folder).lexically_normal();
-  if (!target.has_filename()) target = target.parent_path();  // "folder/"
-  check(!fs::exists(target) || (fs::is_directory(target) && fs::is_empty(target)),
+  check(!fs::exists(folder) || (fs::is_directory(folder) && fs::is_empty(folder)),
         "cannot save a model to {}: it exists and is not an empty folder", folder.string());
-  path temporary =
-      target.parent_path() / fmt::format(".{}.tmp-{}", target.filename().string(), ::getpid());
-  std::error_code failed;
-  fs::create_directories(target.parent_path(), failed);
-  check(!failed && fs::create_directory(temporary, failed), "cannot save a model to {}: {}",
-        folder.string(), failed ? failed.message() : "its temporary folder is there already");
-  try {
-    ModelConfig config = model.config();
-    config.dtype = dtype_name(model.dtype());
-    save_tensors(temporary / "model.safetensors", model.named_params());
-    write_file(temporary / "config.json", config_to_json(config).dump(2) + "\n");
-    for (const path& file : extra_files) copy_extra(file, temporary / file.filename());
-    fs::rename(temporary, target, failed);
-    check(!failed, "cannot save a model to {}: {}", folder.string(), failed.message());
-    io::sync_folder(target.parent_path());
-  } catch (...) {
-    fs::remove_all(temporary, failed);
-    throw;
-  }
+  io::AtomicFolder saved(folder);
+  ModelConfig config = model.config();
+  config.dtype = dtype_name(model.dtype());
+  save_tensors(saved.building() / "model.safetensors", model.named_params());
+  write_file(saved.building() / "config.json", config_to_json(config).dump(2) + "\n");
+  for (const path& file : extra_files) copy_extra(file, saved.building() / file.filename());
+  saved.commit();
 }
 
 }  // namespace muoncore::models

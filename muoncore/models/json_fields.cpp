@@ -16,6 +16,12 @@ const json* JsonFields::find(const char* key) const {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
+template <typename T>
+T JsonFields::needed(const char* key, std::optional<T> value) const {
+  check(value.has_value(), "{}: {} is missing", label_, key);
+  return *value;
+}
+
 std::optional<int64_t> JsonFields::optional_integer(const char* key) const {
   const json* value = find(key);
   if (!value) return std::nullopt;
@@ -29,11 +35,7 @@ int64_t JsonFields::integer(const char* key, int64_t otherwise) const {
   return optional_integer(key).value_or(otherwise);
 }
 
-int64_t JsonFields::integer(const char* key) const {
-  auto value = optional_integer(key);
-  check(value.has_value(), "{}: {} is missing", label_, key);
-  return *value;
-}
+int64_t JsonFields::integer(const char* key) const { return needed(key, optional_integer(key)); }
 
 std::optional<double> JsonFields::optional_real(const char* key) const {
   const json* value = find(key);
@@ -46,11 +48,7 @@ double JsonFields::real(const char* key, double otherwise) const {
   return optional_real(key).value_or(otherwise);
 }
 
-double JsonFields::real(const char* key) const {
-  auto value = optional_real(key);
-  check(value.has_value(), "{}: {} is missing", label_, key);
-  return *value;
-}
+double JsonFields::real(const char* key) const { return needed(key, optional_real(key)); }
 
 bool JsonFields::flag(const char* key, bool otherwise) const {
   const json* value = find(key);

@@ -32,6 +32,9 @@ class JsonFields {
       const char* key) const;  // one number, a list of them, or {} when not set
 
  private:
+  template <typename T>
+  T needed(const char* key, std::optional<T> value) const;
+
   const nlohmann::json& object_;
   std::string label_;
 };
