@@ -15,6 +15,7 @@
 #include "muoncore/data/tokenizer.h"
 #include "muoncore/models/hf.h"
 #include "muoncore/rl/rollout.h"
+#include "muoncore/train/setup.h"
 
 namespace muoncore::cli {
 namespace {
@@ -22,7 +23,7 @@ namespace {
 constexpr int64_t kDefaultNewTokens = 128;
 
 struct GenerateArguments {
-  std::string model, prompt, dtype = "float32";
+  std::string model, prompt, dtype = "float32", device = "auto";
   std::optional<int64_t> max_new_tokens;
   int64_t top_k = -1;
   double temperature = 0.0, top_p = 1.0;
@@ -125,7 +126,8 @@ void run(const GenerateArguments& a) {
   rl::check_sampling_options({a.temperature, a.top_k, a.top_p});
   for (const auto& stop : a.stops) check(!stop.empty(), "--stop is empty: it would end every text");
   auto tokenizer = data::load_tokenizer(a.model);
-  auto loaded = models::load_hf(a.model, a.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
+  auto loaded = models::load_hf(a.model, a.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat,
+                                train::device_named(a.device, "--device"));
   data::check_vocabulary(*tokenizer, loaded.config.vocab_size, a.model);
   std::string prompt = read_prompt(a.prompt);
   Start start = make_start(a, prompt, *tokenizer, loaded.config);
@@ -184,6 +186,9 @@ void add_generate(CLI::App& app) {
       ->allow_extra_args(false);
   c->add_option("--dtype", args->dtype, "precision of weights and arithmetic")
       ->check(CLI::IsMember({"float32", "bfloat16"}))
+      ->capture_default_str();
+  c->add_option("--device", args->device, "auto: cuda where there is one, else cpu")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
   c->add_flag("--chat", args->chat,
               "the prompt is a user's turn; the model's chat template wraps it");

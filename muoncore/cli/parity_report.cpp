@@ -1,5 +1,6 @@
 #include "muoncore/cli/parity_report.h"
 
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
 #include <fmt/format.h>
 
@@ -23,6 +24,11 @@ Distance distance(const at::Tensor& got, const at::Tensor& expected, double atol
   d.worst_of_limit = at::where(equal, 0.0, error / (atol + rtol * b.abs())).max().item<double>();
   if (!(d.worst_of_limit >= 0)) d.same_nans = false;
   return d;
+}
+
+Distance number_distance(double got, double expected, double atol, double rtol) {
+  return distance(at::scalar_tensor(got, at::kDouble), at::scalar_tensor(expected, at::kDouble),
+                  atol, rtol);
 }
 
 void GroupReport::add(Verdict verdict, const std::string& id, const std::string& note) {

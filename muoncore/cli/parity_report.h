@@ -22,6 +22,7 @@ struct Distance {
   bool within() const { return same_nans && worst_of_limit <= 1; }
 };
 Distance distance(const at::Tensor& got, const at::Tensor& expected, double atol, double rtol);
+Distance number_distance(double got, double expected, double atol, double rtol);
 
 class GroupReport {
  public:

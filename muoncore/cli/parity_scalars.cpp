@@ -1,5 +1,4 @@
 // Groups of plain numbers: scale factors and the learning-rate and weight-decay schedule.
-#include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 
 #include "muoncore/cli/parity_groups.h"
@@ -8,11 +7,6 @@
 
 namespace muoncore::cli {
 namespace {
-
-Distance number_distance(double got, double expected, double atol, double rtol) {
-  return distance(at::scalar_tensor(got, at::kDouble), at::scalar_tensor(expected, at::kDouble),
-                  atol, rtol);
-}
 
 optim::SchedulerOptions options_of(const nlohmann::json& a) {
   optim::SchedulerOptions o;

@@ -16,14 +16,18 @@ namespace muoncore::train {
 
 namespace fs = std::filesystem;
 
-c10::Device resolve_device(const Config& config) {
-  const std::string wanted = config.text("trainer.device");
+c10::Device device_named(const std::string& name, const std::string& key) {
   const bool cuda = at::globalContext().hasCUDA();
-  check(wanted != "cuda" || cuda,
-        "trainer.device: value cuda, but this machine (or this build of torch) has no CUDA device; "
-        "set cpu or auto");
-  return wanted != "cpu" && cuda ? c10::Device(c10::DeviceType::CUDA, 0)
-                                 : c10::Device(c10::DeviceType::CPU);
+  check(name != "cuda" || cuda,
+        "{}: value cuda, but this machine (or this build of torch) has no CUDA device; set cpu or "
+        "auto",
+        key);
+  return name != "cpu" && cuda ? c10::Device(c10::DeviceType::CUDA, 0)
+                               : c10::Device(c10::DeviceType::CPU);
+}
+
+c10::Device resolve_device(const Config& config) {
+  return device_named(config.text("trainer.device"), "trainer.device");
 }
 
 int set_threads(const Config& config) {

@@ -16,8 +16,10 @@
 
 namespace muoncore::train {
 
-// trainer.device: auto is cuda where there is one. Throws Error where cuda is asked for and absent.
-c10::Device resolve_device(const Config& config);
+// auto (cuda where there is one), cpu or cuda. Throws Error, naming `key`, where cuda is asked for
+// and absent.
+c10::Device device_named(const std::string& name, const std::string& key);
+c10::Device resolve_device(const Config& config);  // trainer.device
 
 // trainer.threads, or as many as torch takes by itself (all cores, or OMP_NUM_THREADS); sets them
 // and returns the number.
