@@ -34,20 +34,21 @@ std::string state_metric(ConfigKind kind) {
   return kind == ConfigKind::kGrpo ? "actor/optim/state_bytes" : "train/optim/state_bytes";
 }
 
+int64_t measured_state_bytes(ConfigKind kind, const RunResult& run) {
+  return static_cast<int64_t>(run.metrics.series(state_metric(kind)).last());
+}
+
+// A run that took no optimizer step has no state yet: the formula says what it would be.
+double state_bytes(ConfigKind kind, const RunResult& run) {
+  const int64_t measured = measured_state_bytes(kind, run);
+  check(measured == 0 || measured == run.formula_state_bytes,
+        "{}: {} is {}, but the formula (4 bytes per element of Muon's, 8 per element of AdamW's) "
+        "says {}",
+        run.metrics.file().string(), state_metric(kind), measured, run.formula_state_bytes);
+  return static_cast<double>(run.formula_state_bytes);
+}
+
 void add_memory(ConfigKind kind, const Runs& runs, std::vector<Quantity>& all) {
-  std::string metric = state_metric(kind);
-  for (const auto& arm : runs)
-    for (const RunResult& run : arm) {
-      auto measured = static_cast<int64_t>(run.metrics.series(metric).last());
-      check(
-          measured > 0,
-          "{}: the run took no optimizer step: in every group of every step all rewards were alike",
-          run.metrics.file().string());
-      check(measured == run.formula_state_bytes,
-            "{}: {} is {}, but the formula (4 bytes per element of Muon's, 8 per "
-            "element of AdamW's) says {}",
-            run.metrics.file().string(), metric, measured, run.formula_state_bytes);
-    }
   all.push_back(
       {.name = "optimizer_state_bytes",
        .label = "optimizer state",
@@ -55,10 +56,11 @@ void add_memory(ConfigKind kind, const Runs& runs, std::vector<Quantity>& all) {
        .better = Better::kLower,
        .pairing = Pairing::kExact,
        .source =
-           "bytes of momentum and moments that the optimizers hold at the end (" + metric +
+           "bytes of momentum and moments that the optimizers hold at the end (" +
+           state_metric(kind) +
            "); in every run equal to the formula, 4 bytes per element that Muon updates and 8 per "
            "element that AdamW updates",
-       .values = each(runs, [&](const RunResult& r) { return r.metrics.series(metric).last(); })});
+       .values = each(runs, [&](const RunResult& r) { return state_bytes(kind, r); })});
   all.push_back(
       {.name = "peak_tensor_bytes",
        .label = "peak memory of tensors",
@@ -225,6 +227,19 @@ std::vector<Curve> collect_curves(const Runs& runs) {
   return curves;
 }
 
+std::vector<std::string> idle_notes(ConfigKind kind, const std::vector<ReportArm>& arms,
+                                    const std::vector<int64_t>& seeds, const Runs& runs) {
+  std::vector<std::string> notes;
+  for (size_t arm = 0; arm < runs.size(); ++arm)
+    for (size_t seed = 0; seed < runs[arm].size(); ++seed)
+      if (measured_state_bytes(kind, runs[arm][seed]) == 0)
+        notes.push_back(fmt::format(
+            "{}, seed {} took no optimizer step: in every group of every step all rewards were "
+            "alike. It trained nothing; its optimizer state is the formula's.",
+            arms[arm].name, seeds[seed]));
+  return notes;
+}
+
 Report collect_report(const ComparePlan& plan, const std::vector<ArmTimes>& times, double seconds) {
   Report report;
   Runs runs;
@@ -257,6 +272,8 @@ Report collect_report(const ComparePlan& plan, const std::vector<ArmTimes>& time
       "Tokens per second were measured with other runs on the same machine: an indication. Times "
       "to rely on are those "
       "of the alternating section, measured with nothing else of this experiment running."};
+  for (std::string& note : idle_notes(plan.kind, report.arms, report.seeds, runs))
+    report.notes.push_back(std::move(note));
   return report;
 }
 

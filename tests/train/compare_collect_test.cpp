@@ -9,6 +9,8 @@
 
 #include "muoncore/core/check.h"
 #include "muoncore/train/compare_progress.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch_folder.h"
 
 namespace muoncore::train {
 namespace {
@@ -26,12 +28,6 @@ constexpr double kGiB = 1073741824.0;
 
 class Collect : public testing::Test {
  protected:
-  void SetUp() override {
-    char folder[] = "/tmp/compare_collect_XXXXXX";
-    folder_ = mkdtemp(folder);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   // 12 steps; the reward is `reward` in the first two and reward + 0.1 in the last ten. The greedy
   // accuracy comes at steps 0 and 12. The peak is in step 5.
   std::filesystem::path make_run(const std::string& name, double reward, double accuracy,
@@ -65,12 +61,7 @@ class Collect : public testing::Test {
   }
 
   std::string error_of(const Runs& runs) const {
-    try {
-      collect_quantities(ConfigKind::kGrpo, runs, {});
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+    return muoncore::error_of([&] { collect_quantities(ConfigKind::kGrpo, runs, {}); });
   }
 
   void rewrite(const std::filesystem::path& file, const std::string& from,
@@ -81,7 +72,8 @@ class Collect : public testing::Test {
     std::ofstream(file) << text.replace(at, from.size(), to);
   }
 
-  std::filesystem::path folder_;
+  ScratchFolder scratch_;
+  const std::filesystem::path& folder_ = scratch_.path();
 };
 
 const Quantity& named(const std::vector<Quantity>& all, const std::string& name) {
@@ -152,10 +144,18 @@ TEST_F(Collect, AStateThatIsNotWhatTheFormulaSaysIsAnError) {
   EXPECT_THAT(error_of(runs), HasSubstr("says 3222532"));
 }
 
-TEST_F(Collect, ARunWithoutAnyOptimizerStepIsNoRunToCompare) {
+TEST_F(Collect, ARunWithoutAnyOptimizerStepIsReportedAsSuch) {
   Runs runs = two_arms();
+  const std::vector<ReportArm> arms = {{"adamw", {}}, {"muon", {}}};
+  EXPECT_THAT(idle_notes(ConfigKind::kGrpo, arms, {1, 2}, runs), IsEmpty());
+  const int64_t formula = runs[1][1].formula_state_bytes;
   runs[1][1] = read_run(make_run("idle", 0.0, 0.0, 0));
-  EXPECT_THAT(error_of(runs), HasSubstr("idle/metrics.jsonl: the run took no optimizer step"));
+  runs[1][1].formula_state_bytes = formula;
+  EXPECT_EQ(
+      named(collect_quantities(ConfigKind::kGrpo, runs, {}), "optimizer_state_bytes").values[1][1],
+      static_cast<double>(formula));
+  EXPECT_THAT(idle_notes(ConfigKind::kGrpo, arms, {1, 2}, runs),
+              ElementsAre(HasSubstr("muon, seed 2 took no optimizer step")));
 }
 
 TEST_F(Collect, ResolvedFilesAreChecked) {

@@ -6,6 +6,8 @@
 #include <fstream>
 
 #include "muoncore/core/check.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch_folder.h"
 
 namespace muoncore::train {
 namespace {
@@ -18,28 +20,19 @@ using testing::IsSupersetOf;
 
 class Plan : public testing::Test {
  protected:
-  void SetUp() override {
-    char folder[] = "/tmp/compare_plan_XXXXXX";
-    folder_ = mkdtemp(folder);
-    out_ = folder_ / "out";
-    file_ = std::filesystem::path(MUONCORE_SOURCE_DIR) / "examples/addition/compare.yaml";
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   ComparePlan plan(std::vector<std::string> overrides = {}) const {
     overrides.push_back("compare.output_dir=" + out_.string());
     return plan_comparison(load_config(ConfigKind::kCompare, file_, overrides));
   }
   std::string error_of(const std::vector<std::string>& overrides) const {
-    try {
-      plan(overrides);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+    return muoncore::error_of([&] { plan(overrides); });
   }
 
-  std::filesystem::path folder_, out_, file_;
+  ScratchFolder scratch_;
+  const std::filesystem::path& folder_ = scratch_.path();
+  const std::filesystem::path out_ = folder_ / "out";
+  const std::filesystem::path file_ =
+      std::filesystem::path(MUONCORE_SOURCE_DIR) / "examples/addition/compare.yaml";
 };
 
 TEST_F(Plan, OfTheExample) {

@@ -12,6 +12,8 @@
 #include <thread>
 
 #include "muoncore/core/check.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch_folder.h"
 
 namespace muoncore::train {
 namespace {
@@ -20,12 +22,6 @@ using testing::HasSubstr;
 
 class RunChildren : public testing::Test {
  protected:
-  void SetUp() override {
-    char folder[] = "/tmp/compare_process_XXXXXX";
-    folder_ = mkdtemp(folder);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   ChildCommand shell(const std::string& name, const std::string& script) const {
     return {.name = name,
             .program = "/bin/sh",
@@ -34,16 +30,12 @@ class RunChildren : public testing::Test {
             .log = folder_ / name};
   }
   std::string error_of(const std::vector<ChildCommand>& commands, int jobs) const {
-    try {
-      run_children(commands, jobs, [](const auto&) {});
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+    return muoncore::error_of([&] { run_children(commands, jobs, [](const auto&) {}); });
   }
   std::string content(const std::string& name) const { return last_lines(folder_ / name, 100); }
 
-  std::filesystem::path folder_;
+  ScratchFolder scratch_;
+  const std::filesystem::path& folder_ = scratch_.path();
 };
 
 TEST_F(RunChildren, OutputAndErrorsGoToTheLogs) {

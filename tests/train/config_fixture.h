@@ -2,29 +2,20 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "muoncore/core/check.h"
 #include "muoncore/train/config.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch_folder.h"
 
 namespace muoncore::train {
 
 class ConfigFiles : public ::testing::Test {
  public:
-  ConfigFiles() {
-    static int count = 0;
-    folder = std::filesystem::temp_directory_path() /
-             ("muoncore_config_" + std::to_string(getpid()) + "_" + std::to_string(count++));
-    std::filesystem::create_directories(folder);
-  }
-  ~ConfigFiles() override { std::filesystem::remove_all(folder); }
-
   std::filesystem::path write(const std::string& name, const std::string& content) const {
     std::ofstream(folder / name) << content;
     return folder / name;
@@ -40,16 +31,8 @@ class ConfigFiles : public ::testing::Test {
     return error_of([&] { load(kind, content, overrides); });
   }
 
-  static std::string error_of(const std::function<void()>& action) {
-    try {
-      action();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "accepted";
-  }
-
-  std::filesystem::path folder;
+  ScratchFolder scratch;
+  const std::filesystem::path& folder = scratch.path();
 };
 
 }  // namespace muoncore::train

@@ -162,7 +162,7 @@ TEST(VerlKeys, AreDeclaredOrRefusedByName) {
       const std::string path = group.prefix + key;
       YamlNode tree = YamlNode::map({});
       apply_override(tree, path + "=null");
-      std::string message = ConfigFiles::error_of([&] { option_table(group.kind).resolve(tree); });
+      std::string message = error_of([&] { option_table(group.kind).resolve(tree); });
       EXPECT_THAT(message, Not(HasSubstr("unknown key"))) << path;
     }
   }

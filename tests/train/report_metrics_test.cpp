@@ -6,6 +6,7 @@
 #include <string>
 
 #include "muoncore/core/check.h"
+#include "tests/support/error_of.h"
 
 namespace muoncore::train {
 namespace {
@@ -17,12 +18,7 @@ using testing::IsEmpty;
 MetricLog parse(const std::string& text) { return MetricLog::parse(text, "run/metrics.jsonl"); }
 
 std::string error_of(const std::string& text) {
-  try {
-    parse(text);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
+  return muoncore::error_of([&] { parse(text); });
 }
 
 const char* kGood =

@@ -12,6 +12,8 @@
 #include "muoncore/train/micro_batches.h"
 #include "muoncore/train/phases.h"
 #include "muoncore/train/run_dir.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/train/train_fixture.h"
 
 namespace muoncore::train {
@@ -19,15 +21,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 TEST(MetricsTest, DistributionAndMerge) {
   Metrics m;
@@ -71,7 +64,7 @@ TEST(GatesTest, EachNamesItsKeyAndMeasure) {
   const auto stop = [&](const Metrics& m) { return error_of([&] { Gates(s).check(3, m); }); };
   EXPECT_EQ(
       stop({{"actor/ppo_kl", 0.1}, {"actor/entropy", 0.5}, {"actor/optim/update_rms/adam", 1.0}}),
-      "");
+      "no error");
   EXPECT_THAT(
       stop({{"actor/ppo_kl", -0.2}}),
       HasSubstr("step 3 by the gate trainer.gates.max_kl: |actor/ppo_kl| is 0.2, above 0.1"));
@@ -99,7 +92,7 @@ TEST(GatesTest, AccuracyWaitsForItsPatience) {
 }
 
 TEST(RunDirTest, RefusesAFolderThatIsNotEmptyAndSaysTheWayOut) {
-  const ScratchFolder scratch("run_dir");
+  const ScratchFolder scratch;
   const auto path = scratch.path() / "a" / "b";
   const RunDir made = RunDir::create(path);
   EXPECT_TRUE(std::filesystem::is_directory(path));
@@ -140,7 +133,7 @@ TEST(PhasesTest, TimesAndPeaks) {
 }
 
 TEST(LoggersTest, FileAndTensorBoard) {
-  const ScratchFolder scratch("loggers");
+  const ScratchFolder scratch;
   {
     auto loggers = make_loggers({"file", "tensorboard"}, scratch.path(), 10);
     for (auto& logger : loggers) logger->log(3, {{"actor/lr", 1e-4}, {"b", 2.0}});

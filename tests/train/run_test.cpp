@@ -13,6 +13,7 @@
 #include "muoncore/data/tokenizer.h"
 #include "muoncore/models/hf.h"
 #include "muoncore/train/gates.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/train/train_fixture.h"
 
 namespace muoncore::train {
@@ -101,7 +102,7 @@ class RunTest : public ::testing::Test {
     return run / ("global_step_" + std::to_string(step)) / "actor" / "huggingface";
   }
 
-  ScratchFolder scratch_{"run"};
+  ScratchFolder scratch_;
 };
 
 TEST_F(RunTest, SameSeedSameMetricsAndWeights) {

@@ -1,9 +1,6 @@
 // A tiny model with its optimizer, and batches of unequal lengths, for the trainers' tests.
 #pragma once
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -104,21 +101,5 @@ inline RolloutBatch random_batch(const std::vector<double>& advantages) {
   batch.scores = batch.rewards = std::vector<double>(advantages.size(), 0.0);
   return batch;
 }
-
-// A folder of this test's own, removed at the end.
-class ScratchFolder {
- public:
-  explicit ScratchFolder(const std::string& name)
-      : path_(std::filesystem::temp_directory_path() /
-              ("muoncore_" + name + "_" + std::to_string(::getpid()))) {
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
-  }
-  ~ScratchFolder() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace muoncore::train
