@@ -8,7 +8,6 @@
 
 #include <memory>
 
-#include "muoncore/optim/param_scheduler.h"
 #include "muoncore/train/grpo_settings.h"
 #include "muoncore/train/rollout_batch.h"
 #include "muoncore/train/trainer.h"
@@ -21,30 +20,18 @@ class GrpoTrainer final : public Trainer {
   explicit GrpoTrainer(const Config& config);
 
   Metrics step() override;
-  Metrics validate() override;
-  int64_t steps_done() const override { return steps_done_; }
-  int64_t total_steps() const override { return total_steps_; }
-  models::CausalLM& model() override { return *setup_.model; }
-  const data::Tokenizer& tokenizer() const override { return *setup_.tokenizer; }
-  const optim::ChainedOptimizer& optimizer() const override { return *optimizer_; }
-  StartupFacts facts() const override;
+
+ protected:
+  Metrics held_out() override;
+  bool with_reference() const override { return reference_ != nullptr; }
 
  private:
   RolloutBatch make_batch(int64_t step, Metrics& metrics);
   void add_log_probs(RolloutBatch& batch, Metrics& metrics);
-  void add_step_totals(const RolloutBatch& batch, Metrics& metrics);
 
-  int threads_;
-  c10::Device device_;
-  ModelSetup setup_;
   std::shared_ptr<const data::Task> task_;
   GrpoSettings settings_;
   std::shared_ptr<models::CausalLM> reference_;  // null without a KL penalty
-  int64_t total_steps_ = 0;
-  int64_t steps_done_ = 0;
-  std::unique_ptr<optim::ChainedOptimizer> optimizer_;
-  std::unique_ptr<optim::OptimizerParamScheduler> scheduler_;
-  PhaseRecorder recorder_;
 };
 
 }  // namespace muoncore::train

@@ -37,12 +37,9 @@ EvaluateSettings evaluate_settings(const Config& config, const data::Task& task,
 }  // namespace
 
 SftTrainer::SftTrainer(const Config& config, bool measure_update_rms)
-    : threads_(set_threads(config)),
-      device_(resolve_device(config)),
-      setup_(set_up_model(config, device_)),
+    : Trainer(config),
       batch_size_(config.integer("data.train_batch_size")),
-      micro_rows_(config.integer("data.micro_batch_size_per_gpu")),
-      recorder_(device_) {
+      micro_rows_(config.integer("data.micro_batch_size_per_gpu")) {
   if (config.text("data.task") == "jsonl") {
     train_data_ = jsonl_data(config, "data.train_files", setup_.tokenizer, /*training=*/true);
     val_data_ = jsonl_data(config, "data.val_files", setup_.tokenizer, /*training=*/false);
@@ -51,58 +48,33 @@ SftTrainer::SftTrainer(const Config& config, bool measure_update_rms)
     train_data_ = data::teacher_sft_data(task_);
     evaluate_ = evaluate_settings(config, *task_, *setup_.tokenizer);
   }
-  total_steps_ = train::total_steps(config, train_data_->size());
-  OptimizerSetup made = set_up_optimizer(config, *setup_.model, total_steps_, measure_update_rms);
-  optimizer_ = std::move(made.optimizer);
-  scheduler_ = std::move(made.scheduler);
-}
-
-StartupFacts SftTrainer::facts() const {
-  StartupFacts facts;
-  facts.command = "sft";
-  facts.model_source = setup_.source;
-  facts.device = device_;
-  facts.threads = threads_;
-  facts.total_steps = total_steps_;
-  return facts;
+  set_up_steps(config, train_data_->size(), measure_update_rms);
 }
 
 Metrics SftTrainer::step() {
   Metrics metrics;
-  double tokens = 0.0;
+  int64_t tokens = 0;
   {
     const auto phase = recorder_.phase("step");
-    const data::Batch batch = data::sft_batch(*train_data_, steps_done_ * batch_size_, batch_size_,
+    const data::Batch batch = data::sft_batch(*train_data_, steps_done() * batch_size_, batch_size_,
                                               setup_.tokenizer->padding_id());
-    tokens = batch.lengths.sum().item<double>();
-    Trainee trainee{*setup_.model, *optimizer_, *scheduler_};
-    metrics = sft_update(trainee, batch, micro_rows_, recorder_);
+    tokens = batch.lengths.sum().item<int64_t>();
+    Trainee trained = trainee();
+    metrics = sft_update(trained, batch, micro_rows_, recorder_);
   }
-  ++steps_done_;
   tokens_done_ += tokens;
-  metrics.merge(recorder_.take());
-  metrics["train/total_tokens(B)"] = tokens_done_ / 1e9;
-  metrics["perf/total_num_tokens"] = tokens;
-  metrics["perf/time_per_step"] = metrics["timing_s/step"];
-  metrics["perf/throughput"] = tokens / metrics["timing_s/step"];
-  metrics["training/global_step"] = static_cast<double>(steps_done_);
-  metrics["training/epoch"] =
-      static_cast<double>((steps_done_ - 1) * batch_size_ / train_data_->size());
+  metrics["train/total_tokens(B)"] = static_cast<double>(tokens_done_) / 1e9;
+  finish_step(batch_size_, tokens, metrics);
   return metrics;
 }
 
-Metrics SftTrainer::validate() {
+Metrics SftTrainer::held_out() {
   Metrics metrics;
-  {
-    const auto phase = recorder_.phase("testing");
-    if (val_data_) {
-      metrics["val/loss"] = sft_loss(*setup_.model, *val_data_, batch_size_,
-                                     setup_.tokenizer->padding_id(), micro_rows_);
-    }
-    if (task_) metrics.merge(evaluate(*setup_.model, *task_, *setup_.tokenizer, evaluate_));
+  if (val_data_) {
+    metrics["val/loss"] = sft_loss(*setup_.model, *val_data_, batch_size_,
+                                   setup_.tokenizer->padding_id(), micro_rows_);
   }
-  Metrics phase = recorder_.take_phase("testing");
-  if (!metrics.empty()) metrics.merge(phase);
+  if (task_) metrics.merge(evaluate(*setup_.model, *task_, *setup_.tokenizer, evaluate_));
   return metrics;
 }
 
