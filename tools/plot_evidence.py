@@ -61,12 +61,14 @@ SFT_STEPS, GRPO_STEPS = 60, 80
 
 
 def run(build, command, base, folder, changes):
-    """One run of the program without weight decay; returns its folder and its metrics by step."""
+    """One run of the program without weight decay; returns the metrics of its training steps."""
     words = [f"trainer.default_local_dir={folder}", "trainer.logger=[file]", *changes]
     print(" ".join(["muoncore", command, base, *words]), flush=True)
-    subprocess.run([build / "muoncore", command, ROOT / base, *words], check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run([build / "muoncore", command, ROOT / base, *words], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return {row["step"]: row["data"] for row in rows}
+    return {row["step"]: row["data"] for row in rows if any(key.endswith("/lr") for key in row["data"])}
 
 
 def rms_of_matrices(folder, metrics, lr_key):
