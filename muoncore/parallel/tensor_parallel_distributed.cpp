@@ -14,6 +14,7 @@
 
 #include <utility>
 
+#include "muoncore/core/check.h"
 #include "muoncore/muon/coefficients.h"
 #include "muoncore/parallel/tensor_parallel_exchange.h"
 #include "muoncore/parallel/tensor_parallel_orthogonalize.h"
@@ -177,6 +178,8 @@ std::vector<at::Tensor> orthogonalize_distributed(const std::vector<Share>& shar
                                                   comm::Group& group, bool allow_recut) {
   at::NoGradGuard no_grad;
   if (shares.empty()) return {};
+  check(options.pre == muon::PreTransform::kNone && options.post == muon::PostTransform::kNone,
+        "tp_mode distributed has no pre- and post-transforms: use duplicated or layer_sharded");
   const muon::NewtonSchulzOptions& newton_schulz = options.newton_schulz;
   const std::vector<muon::Coefficients> steps = muon::resolve_coefficients(newton_schulz);
   std::vector<Wide> parts;
