@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 #include <type_traits>
 #include <utility>
@@ -66,7 +67,7 @@ bool is_decayed(const ParamSpec& spec, const OptimizerConfig& config) {
   return config.decay_vectors || (spec.shape.size() >= 2 && spec.role != ParamRole::kBias);
 }
 
-// The parameters of one group, in order.
+// One group: the names of its parameters in order, and this rank's pieces of them.
 struct Members {
   std::vector<at::Tensor> tensors;
   std::vector<ParamSpec> specs;
@@ -76,12 +77,17 @@ struct Members {
 Members members(const ChainedOptimizer::Parts& parts, const OptimizerConfig& config,
                 const std::string& optimizer, bool decayed) {
   Members found;
+  std::vector<bool> is_member;
   for (size_t i = 0; i < parts.params.size(); ++i) {
     const ParamSpec& spec = parts.params[i].spec;
-    if (parts.routes[i].optimizer != optimizer || is_decayed(spec, config) != decayed) continue;
-    found.tensors.push_back(parts.masters[i]);
-    found.specs.push_back(spec);
-    found.names.push_back(spec.name);
+    is_member.push_back(parts.routes[i].optimizer == optimizer &&
+                        is_decayed(spec, config) == decayed);
+    if (is_member[i]) found.names.push_back(spec.name);
+  }
+  for (const OwnedPiece& piece : parts.pieces) {
+    if (!is_member[piece.param]) continue;
+    found.tensors.push_back(piece.master);
+    found.specs.push_back(parts.params[piece.param].spec);
   }
   return found;
 }
@@ -113,7 +119,7 @@ void add_groups(ChainedOptimizer::Parts& parts, Optimizer& optimizer, const Opti
                 const std::string& name, const Options& options, const GroupSchedule& schedule) {
   for (bool decayed : {true, false}) {
     Members found = members(parts, config, name, decayed);
-    if (found.tensors.empty()) continue;
+    if (found.names.empty()) continue;
     ChainedGroup group{decayed ? name : name + "_no_decay", schedule, &optimizer,
                        optimizer.param_groups().size(), std::move(found.names)};
     group.schedule.wd_mult = decayed ? 1.0 : 0.0;
@@ -128,16 +134,17 @@ void add_groups(ChainedOptimizer::Parts& parts, Optimizer& optimizer, const Opti
   }
 }
 
-void add_muon(ChainedOptimizer::Parts& parts, const OptimizerConfig& config) {
+void add_muon(ChainedOptimizer::Parts& parts, const OptimizerConfig& config,
+              const MuonFactory& make_muon) {
   const MuonOptions options = muon_options(config);
-  auto muon = std::make_unique<Muon>(std::vector<OptimizerParamGroup>{}, options);
+  std::unique_ptr<Muon> muon = make_muon(options);
   add_groups(parts, *muon, config, "muon", options,
              {.max_lr = config.lr, .min_lr = config.min_lr, .start_wd = {}, .end_wd = {}});
-  for (size_t i = 0; i < parts.params.size(); ++i) {
-    if (parts.routes[i].optimizer != "muon") continue;
-    const ParamSpec& spec = parts.params[i].spec;
-    parts.matrices[i] =
-        muoncore::muon::count_matrices(matrix_shape(spec.shape, spec.flatten), spec.blocks);
+  for (OwnedPiece& piece : parts.pieces) {
+    if (parts.routes[piece.param].optimizer != "muon") continue;
+    const ParamSpec& spec = parts.params[piece.param].spec;
+    piece.matrices = muoncore::muon::count_matrices(
+        matrix_shape(piece.master.sizes().vec(), spec.flatten), spec.blocks);
   }
   parts.children.push_back({"muon", std::move(muon)});
 }
@@ -165,17 +172,40 @@ RoutedSpecs route_specs(std::vector<ParamSpec> specs, const OptimizerConfig& con
   std::vector<std::string> patterns;
   out.specs = laid_out(std::move(out.specs), config, patterns);
   out.routes = route_all(out.specs, config.routing_rules);
-  bool any = false;
   for (size_t i = 0; i < out.routes.size(); ++i) {
     const Route& route = out.routes[i];
-    any = any || route.optimizer == "muon";
     check(patterns[i].empty() || route.optimizer == "muon",
           "muon_matrix_layouts: rule '{}' lays out {}, which {} updates ({}); layouts are for what "
           "Muon updates",
           patterns[i], route.name, route.optimizer, route.why);
   }
-  check(any, "optimizer: muon, but no parameter of this model is a matrix of the transformer body");
   return out;
+}
+
+void check_has_matrices(const std::vector<Route>& routes, const OptimizerConfig& config) {
+  const bool any = std::any_of(routes.begin(), routes.end(),
+                               [](const Route& route) { return route.optimizer == "muon"; });
+  check(any || !uses_muon(config),
+        "optimizer: muon, but no parameter of this model is a matrix of the transformer body");
+}
+
+std::unique_ptr<ChainedOptimizer> build_chain(ChainedOptimizer::Parts parts,
+                                              const OptimizerConfig& config,
+                                              const MuonFactory& make_muon) {
+  parts.clip_grad = config.clip_grad;
+  parts.measure_update_rms = config.measure_update_rms;
+  if (uses_muon(config)) {
+    parts.extra_scale_factor = resolved_extra_scale_factor(config);
+    add_muon(parts, config, make_muon);
+  }
+  add_adam(parts, config);
+  for (auto& child : parts.children)
+    child.optimizer->set_measure_update_rms(config.measure_update_rms);
+  return std::make_unique<ChainedOptimizer>(std::move(parts));
+}
+
+std::unique_ptr<Muon> local_muon(const MuonOptions& options) {
+  return std::make_unique<Muon>(std::vector<OptimizerParamGroup>{}, options);
 }
 
 std::unique_ptr<ChainedOptimizer> build_optimizer(const std::vector<NamedParam>& params,
@@ -187,21 +217,16 @@ std::unique_ptr<ChainedOptimizer> build_optimizer(const std::vector<NamedParam>&
   std::vector<ParamSpec> specs;
   for (const auto& param : params) specs.push_back(param.spec);
   RoutedSpecs routed = route_specs(std::move(specs), config);
-  for (size_t i = 0; i < params.size(); ++i)
-    parts.params.push_back({std::move(routed.specs[i]), params[i].tensor});
+  check_has_matrices(routed.routes, config);
   parts.routes = std::move(routed.routes);
-  parts.matrices.assign(params.size(), 0);
-  for (const auto& param : params) parts.masters.push_back(master_of(param.tensor));
-  parts.clip_grad = config.clip_grad;
-  parts.measure_update_rms = config.measure_update_rms;
-  if (uses_muon(config)) {
-    parts.extra_scale_factor = resolved_extra_scale_factor(config);
-    add_muon(parts, config);
+  for (size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor& tensor = params[i].tensor;
+    parts.params.push_back({std::move(routed.specs[i]), tensor});
+    OwnedPiece piece{.param = i, .begin = 0, .end = tensor.numel(), .master = master_of(tensor)};
+    if (!piece.master.is_same(tensor)) piece.target = tensor;
+    parts.pieces.push_back(std::move(piece));
   }
-  add_adam(parts, config);
-  for (auto& child : parts.children)
-    child.optimizer->set_measure_update_rms(config.measure_update_rms);
-  return std::make_unique<ChainedOptimizer>(std::move(parts));
+  return build_chain(std::move(parts), config);
 }
 
 }  // namespace muoncore::optim

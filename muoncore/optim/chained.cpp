@@ -3,12 +3,34 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 
 #include "muoncore/core/check.h"
 #include "muoncore/optim/grad_norm.h"
 
 namespace muoncore::optim {
+namespace {
+
+// [ns_calls, then per optimizer: elements, its sum of squares as an ExactSum's record]
+void add_over_ranks(StepExchange& exchange, int64_t& ns_calls, std::array<GroupStats, 2>& stats) {
+  std::vector<int64_t> record{ns_calls};
+  for (const auto& child : stats) {
+    ExactSum squares;
+    squares.add(child.update_square_sum);
+    record.push_back(child.elements);
+    for (int64_t digit : squares.record()) record.push_back(digit);
+  }
+  exchange.sum(record);
+  ns_calls = record[0];
+  auto next = record.begin() + 1;
+  for (auto& child : stats) {
+    child.elements = *next++;
+    child.update_square_sum = ExactSum::from_record({next, next + ExactSum::kRecordSize}).value();
+    next += ExactSum::kRecordSize;
+  }
+}
+
+}  // namespace
 
 double ChainedGroup::lr() const { return optimizer->param_groups().at(index).options().get_lr(); }
 
@@ -20,7 +42,11 @@ void ChainedGroup::set_weight_decay(double weight_decay) {
   optimizer->set_weight_decay(index, weight_decay);
 }
 
-ChainedOptimizer::ChainedOptimizer(Parts parts) : parts_(std::move(parts)) {}
+ChainedOptimizer::ChainedOptimizer(Parts parts) : parts_(std::move(parts)) {
+  if (!parts_.phases.empty()) return;
+  parts_.phases.emplace_back();
+  for (size_t i = 0; i < parts_.pieces.size(); ++i) parts_.phases[0].push_back(i);
+}
 
 ManagedOptimizer* ChainedOptimizer::child(const std::string& name) const {
   for (const auto& child : parts_.children)
@@ -28,76 +54,121 @@ ManagedOptimizer* ChainedOptimizer::child(const std::string& name) const {
   return nullptr;
 }
 
-ManagedOptimizer& ChainedOptimizer::owner(size_t i) const {
-  return *child(parts_.routes[i].optimizer);
+ManagedOptimizer& ChainedOptimizer::owner(size_t param) const {
+  return *child(parts_.routes[param].optimizer);
 }
 
-std::vector<size_t> ChainedOptimizer::params_with_gradients() const {
-  std::vector<size_t> found;
-  for (size_t i = 0; i < parts_.params.size(); ++i)
-    if (parts_.params[i].tensor.grad().defined()) found.push_back(i);
-  return found;
+bool ChainedOptimizer::has_gradient(const OwnedPiece& piece) const {
+  if (parts_.exchange) return parts_.exchange->has_gradient(piece.param);
+  return parts_.params[piece.param].tensor.grad().defined();
 }
+
+// What children did in the phases of one step, by name; statistics have the same order on all
+// ranks.
+struct ChainedOptimizer::Totals {
+  std::array<std::string, 2> names{"muon", "adam"};
+  std::array<GroupStats, 2> stats{};
+
+  void add(const ChainedChild& child) {
+    GroupStats& total = stats[child.name == names[0] ? 0 : 1];
+    for (const auto& group : child.optimizer->last_stats()) {
+      total.matrices += group.matrices;
+      total.elements += group.elements;
+      total.update_square_sum += group.update_square_sum;
+    }
+  }
+};
 
 StepResult ChainedOptimizer::step() {
   at::NoGradGuard no_grad;
-  const std::vector<size_t> stepped = params_with_gradients();
-  std::vector<at::Tensor> grads;
-  for (size_t i : stepped) grads.push_back(parts_.params[i].tensor.grad());
-  const GradNorm norm = grad_norm(grads);
-  if (!norm.finite)
-    return {.skipped = true, .grad_norm = norm.norm, .clip_coefficient = 0.0, .update_rms = {}};
-
-  StepResult result{.grad_norm = norm.norm,
-                    .clip_coefficient = clip_coefficient(norm.norm, parts_.clip_grad),
-                    .update_rms = {}};
-  lend_gradients(stepped);
-  for (auto& child : parts_.children) {
-    child.optimizer->step_with({.grad_scale = result.clip_coefficient});
-    add_stats(child, result);
+  if (parts_.exchange) parts_.exchange->finish_grad_sync();
+  std::vector<bool> stepped;
+  for (const auto& piece : parts_.pieces) stepped.push_back(has_gradient(piece));
+  const ExactSum squares = sum_of_squares(stepped);
+  StepResult result;
+  result.grad_norm = squares.root();
+  if (!squares.finite()) {
+    result.skipped = true;
+    result.clip_coefficient = 0.0;
+    return result;
   }
-  write_back(stepped);
-  check_orthogonalized(stepped, result.ns_calls);
+  result.clip_coefficient = clip_coefficient(result.grad_norm, parts_.clip_grad);
+  Totals totals;
+  for (size_t phase = 0; phase < parts_.phases.size(); ++phase) {
+    run_phase(parts_.phases[phase], stepped, result.clip_coefficient, totals);
+    if (parts_.exchange) parts_.exchange->start_param_gather(phase);
+  }
+  if (parts_.exchange) parts_.exchange->finish_step();
+  report(stepped, totals, result);
   return result;
 }
 
-// Masters see the gradients of their bf16 parameters as they are, without a copy.
-void ChainedOptimizer::lend_gradients(const std::vector<size_t>& stepped) {
-  for (size_t i : stepped)
-    if (has_master(i)) parts_.masters[i].mutable_grad() = parts_.params[i].tensor.grad();
-}
-
-void ChainedOptimizer::write_back(const std::vector<size_t>& stepped) {
-  for (size_t i : stepped) {
-    if (!has_master(i)) continue;
-    parts_.masters[i].mutable_grad().reset();
-    parts_.params[i].tensor.copy_(parts_.masters[i]);
+ExactSum ChainedOptimizer::sum_of_squares(const std::vector<bool>& stepped) const {
+  ExactSum squares;
+  for (size_t i = 0; i < stepped.size(); ++i) {
+    const OwnedPiece& piece = parts_.pieces[i];
+    if (!stepped[i] || !piece.counted) continue;
+    add_squares(squares,
+                piece.grad.defined() ? piece.grad : parts_.params[piece.param].tensor.grad());
   }
+  if (!parts_.exchange) return squares;
+  std::vector<int64_t> record = squares.record();
+  parts_.exchange->sum(record);
+  return ExactSum::from_record(record);
 }
 
-void ChainedOptimizer::add_stats(const ChainedChild& child, StepResult& result) const {
-  GroupStats sum;
-  for (const auto& group : child.optimizer->last_stats()) {
-    sum.matrices += group.matrices;
-    sum.elements += group.elements;
-    sum.update_square_sum += group.update_square_sum;
+void ChainedOptimizer::run_phase(const std::vector<size_t>& phase, const std::vector<bool>& stepped,
+                                 double scale, Totals& totals) {
+  for (size_t i : phase)
+    if (stepped[i]) lend_gradient(parts_.pieces[i]);
+  for (auto& child : parts_.children) {
+    const bool any = std::any_of(phase.begin(), phase.end(), [&](size_t i) {
+      return stepped[i] && &owner(parts_.pieces[i].param) == child.optimizer.get();
+    });
+    if (!any) continue;
+    child.optimizer->step_with({.grad_scale = scale});
+    totals.add(child);
   }
-  result.ns_calls += sum.matrices;
-  if (parts_.measure_update_rms) result.update_rms[child.name] = sum.update_rms();
+  for (size_t i : phase)
+    if (stepped[i]) write_back(parts_.pieces[i]);
 }
 
-void ChainedOptimizer::check_orthogonalized(const std::vector<size_t>& stepped,
-                                            int64_t calls) const {
+// Masters see gradients as they are, without a copy.
+void ChainedOptimizer::lend_gradient(const OwnedPiece& piece) {
+  const at::Tensor& param = parts_.params[piece.param].tensor;
+  if (piece.master.is_same(param)) return;
+  piece.master.mutable_grad() = piece.grad.defined() ? piece.grad : param.grad();
+}
+
+void ChainedOptimizer::write_back(const OwnedPiece& piece) {
+  if (piece.master.is_same(parts_.params[piece.param].tensor)) return;
+  piece.master.mutable_grad().reset();
+  if (piece.target.defined()) piece.target.copy_(piece.master);
+}
+
+// Checks this rank's part, then adds up all ranks'. A matrix that several ranks orthogonalize
+// counts once.
+void ChainedOptimizer::report(const std::vector<bool>& stepped, Totals& totals,
+                              StepResult& result) const {
   int64_t due = 0;
-  for (size_t i : stepped) due += parts_.matrices[i];
-  check(
-      calls == due,
-      "this step orthogonalized {} matrices where {} logical matrices of Muon have a gradient: the "
-      "weights are not to be trusted",
-      calls, due);
+  for (size_t i = 0; i < stepped.size(); ++i) {
+    if (!stepped[i]) continue;
+    due += parts_.pieces[i].matrices;
+    result.ns_calls += parts_.pieces[i].counted ? parts_.pieces[i].matrices : 0;
+  }
+  check(totals.stats[0].matrices == due,
+        "this step orthogonalized {} matrices where {} logical matrices of Muon have a gradient: "
+        "the weights are not to be trusted",
+        totals.stats[0].matrices, due);
+  if (parts_.exchange) add_over_ranks(*parts_.exchange, result.ns_calls, totals.stats);
+  if (!parts_.measure_update_rms) return;
+  for (size_t k = 0; k < totals.names.size(); ++k)
+    if (child(totals.names[k]) != nullptr || totals.stats[k].elements > 0)
+      result.update_rms[totals.names[k]] = totals.stats[k].update_rms();
 }
 
 void ChainedOptimizer::zero_grad() {
+  if (parts_.exchange) return parts_.exchange->zero_grad();
   for (auto& param : parts_.params) param.tensor.mutable_grad().reset();
 }
 
@@ -106,17 +177,25 @@ void ChainedOptimizer::scale_rows(const std::string& name, const at::Tensor& fac
   const auto found = std::find_if(parts_.params.begin(), parts_.params.end(),
                                   [&](const NamedParam& param) { return param.spec.name == name; });
   check(found != parts_.params.end(), "scale_rows: '{}' is no parameter of this optimizer", name);
-  const at::Tensor& master = parts_.masters[found - parts_.params.begin()];
-  check(factors.dim() == 1 && factors.size(0) == master.size(0),
-        "scale_rows: {} factors for the {} rows of '{}'", factors.numel(), master.size(0), name);
-  std::vector<int64_t> column(master.dim(), 1);
+  const at::Tensor& whole = found->tensor;
+  const size_t param = static_cast<size_t>(found - parts_.params.begin());
+  check(factors.dim() == 1 && factors.size(0) == whole.size(0),
+        "scale_rows: {} factors for the {} rows of '{}'", factors.numel(), whole.size(0), name);
+  std::vector<int64_t> column(whole.dim(), 1);
   column[0] = factors.size(0);
-  master.mul_(factors.to(master.options().requires_grad(false)).view(column));
-  if (!master.is_same(found->tensor)) found->tensor.copy_(master);
+  for (const OwnedPiece& piece : parts_.pieces) {
+    if (piece.param != param) continue;
+    const at::Tensor spread =
+        factors.to(piece.master.options().requires_grad(false)).view(column).expand(whole.sizes());
+    piece.master.mul_(
+        spread.reshape(-1).slice(0, piece.begin, piece.end).view(piece.master.sizes()));
+    if (piece.target.defined()) piece.target.copy_(piece.master);
+  }
+  if (parts_.exchange) parts_.exchange->gather_param(param);
 }
 
-bool ChainedOptimizer::has_master(size_t i) const {
-  return !parts_.masters[i].is_same(parts_.params[i].tensor);
+bool ChainedOptimizer::has_master(size_t param) const {
+  return parts_.params[param].tensor.scalar_type() == at::kBFloat16;
 }
 
 int64_t ChainedOptimizer::state_bytes() const {
@@ -133,8 +212,8 @@ std::map<std::string, int64_t> ChainedOptimizer::state_bytes_by_optimizer() cons
 
 int64_t ChainedOptimizer::master_bytes() const {
   int64_t bytes = 0;
-  for (size_t i = 0; i < parts_.masters.size(); ++i)
-    if (has_master(i)) bytes += static_cast<int64_t>(parts_.masters[i].nbytes());
+  for (const OwnedPiece& piece : parts_.pieces)
+    if (piece.target.defined()) bytes += static_cast<int64_t>(piece.master.nbytes());
   return bytes;
 }
 

@@ -1,5 +1,6 @@
 // The state of a whole chain as named tensors, and back.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <fmt/ranges.h>
 
@@ -8,6 +9,7 @@
 #include "muoncore/core/check.h"
 #include "muoncore/optim/chained.h"
 #include "muoncore/optim/check_choice.h"
+#include "muoncore/optim/packed_state.h"
 
 namespace muoncore::optim {
 namespace {
@@ -41,44 +43,82 @@ std::map<std::string, ParamState> group_by_param(const std::map<std::string, at:
   return by_param;
 }
 
+// The state of one piece out of that of its whole parameter, as copies.
+ParamState part_of(const ParamState& whole, const OwnedPiece& piece, const at::Tensor& param) {
+  ParamState part;
+  for (const auto& [what, tensor] : whole) {
+    if (tensor.dim() == 0 || piece.end - piece.begin == param.numel()) {
+      part[what] = tensor.detach().clone();
+      continue;
+    }
+    check(tensor.sizes() == param.sizes(), "\"{}\" has the shape [{}] where [{}] is needed", what,
+          fmt::join(tensor.sizes(), ", "), fmt::join(param.sizes(), ", "));
+    part[what] = tensor.detach().reshape(-1).slice(0, piece.begin, piece.end).clone();
+  }
+  return part;
+}
+
 }  // namespace
 
+std::vector<ChainedOptimizer::StateEntry> ChainedOptimizer::local_state() const {
+  std::vector<StateEntry> entries;
+  for (const OwnedPiece& piece : parts_.pieces) {
+    const OwnedPiece place{.param = piece.param, .begin = piece.begin, .end = piece.end};
+    for (const auto& [what, tensor] : owner(piece.param).param_state(piece.master))
+      entries.push_back({what, place, tensor});
+    if (has_master(piece.param)) entries.push_back({kMaster, place, piece.master.detach()});
+  }
+  return entries;
+}
+
+std::vector<ChainedOptimizer::StateEntry> ChainedOptimizer::everyones_state() const {
+  if (!parts_.exchange) return local_state();
+  std::vector<StateEntry> all;
+  for (const auto& bytes : parts_.exchange->all_gather_bytes(pack_state(local_state())))
+    for (auto& entry : unpack_state(bytes)) all.push_back(std::move(entry));
+  return all;
+}
+
 std::map<std::string, at::Tensor> ChainedOptimizer::state() const {
+  at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> state;
-  for (size_t i = 0; i < parts_.params.size(); ++i) {
-    const std::string& name = parts_.params[i].spec.name;
-    for (const auto& [what, tensor] : owner(i).param_state(parts_.masters[i]))
-      state[kPrefix + what + "." + name] = tensor;
-    if (has_master(i)) state[kPrefix + kMaster + "." + name] = parts_.masters[i].detach();
+  for (const auto& [what, piece, tensor] : everyones_state()) {
+    const at::Tensor& param = parts_.params[piece.param].tensor;
+    at::Tensor& whole = state[kPrefix + what + "." + parts_.params[piece.param].spec.name];
+    if (tensor.dim() == 0 || piece.end - piece.begin == param.numel()) {
+      whole = tensor;
+      continue;
+    }
+    if (!whole.defined()) whole = at::empty(param.sizes(), tensor.options());
+    whole.view(-1).slice(0, piece.begin, piece.end).copy_(tensor);
   }
   state[kEntries] = at::scalar_tensor(static_cast<int64_t>(state.size()), at::kLong);
   return state;
 }
 
 // A parameter's master out of its state, checked; undefined when it has none.
-at::Tensor ChainedOptimizer::take_master(size_t i, ParamState& state) const {
-  const std::string& name = parts_.params[i].spec.name;
+at::Tensor ChainedOptimizer::take_master(size_t param, ParamState& state) const {
+  const auto& [spec, tensor] = parts_.params[param];
   const auto found = state.find(kMaster);
-  check(has_master(i) == (found != state.end()),
-        "optimizer state: '{}' {} an fp32 master copy here", name,
-        has_master(i) ? "needs" : "has no place for");
+  check(has_master(param) == (found != state.end()),
+        "optimizer state: '{}' {} an fp32 master copy here", spec.name,
+        has_master(param) ? "needs" : "has no place for");
   if (found == state.end()) return {};
   const at::Tensor master = found->second;
-  check(master.sizes() == parts_.masters[i].sizes() && master.scalar_type() == at::kFloat,
-        "optimizer state: the master of '{}' is {} [{}] where Float [{}] is needed", name,
+  check(master.sizes() == tensor.sizes() && master.scalar_type() == at::kFloat,
+        "optimizer state: the master of '{}' is {} [{}] where Float [{}] is needed", spec.name,
         c10::toString(master.scalar_type()), fmt::join(master.sizes(), ", "),
-        fmt::join(parts_.masters[i].sizes(), ", "));
+        fmt::join(tensor.sizes(), ", "));
   state.erase(found);
   return master;
 }
 
 // An empty state is that of a parameter that was never stepped.
-void ChainedOptimizer::put_state(size_t i, const ParamState& state) {
-  const at::Tensor& param = parts_.masters[i];
+void ChainedOptimizer::put_state(const OwnedPiece& piece, const ParamState& state) {
   if (state.empty())
-    owner(i).drop_param_state(param);
+    owner(piece.param).drop_param_state(piece.master);
   else
-    owner(i).set_param_state(param, state);
+    owner(piece.param).set_param_state(piece.master, state);
 }
 
 void ChainedOptimizer::load_state(const std::map<std::string, at::Tensor>& state) {
@@ -92,24 +132,29 @@ void ChainedOptimizer::load_state(const std::map<std::string, at::Tensor>& state
     auto node = by_param.extract(names.back());
     fresh.push_back(node ? std::move(node.mapped()) : ParamState{});
     masters.push_back(take_master(i, fresh.back()));
-    for (auto& [what, tensor] : fresh.back()) tensor = tensor.detach().clone();
-    before.push_back(owner(i).param_state(parts_.masters[i]));
   }
   check(by_param.empty(), "optimizer state: '{}' is no parameter of this model{}",
         by_param.empty() ? "" : by_param.begin()->first,
         by_param.empty() ? "" : did_you_mean(by_param.begin()->first, names));
+  for (const OwnedPiece& piece : parts_.pieces)
+    before.push_back(owner(piece.param).param_state(piece.master));
   size_t i = 0;
   try {
-    for (; i < names.size(); ++i) put_state(i, fresh[i]);
+    for (; i < parts_.pieces.size(); ++i)
+      put_state(parts_.pieces[i], part_of(fresh[parts_.pieces[i].param], parts_.pieces[i],
+                                          parts_.params[parts_.pieces[i].param].tensor));
   } catch (const Error& error) {
-    for (size_t k = 0; k < i; ++k) put_state(k, before[k]);
-    fail("optimizer state of '{}' ({}): {}", names[i], parts_.routes[i].optimizer, error.what());
+    for (size_t k = 0; k < i; ++k) put_state(parts_.pieces[k], before[k]);
+    const size_t param = parts_.pieces[i].param;
+    fail("optimizer state of '{}' ({}): {}", names[param], parts_.routes[param].optimizer,
+         error.what());
   }
-  for (size_t k = 0; k < names.size(); ++k) {
-    if (!masters[k].defined()) continue;
-    parts_.masters[k].copy_(masters[k]);
-    parts_.params[k].tensor.copy_(masters[k]);
-  }
+  for (const OwnedPiece& piece : parts_.pieces)
+    if (const at::Tensor& master = masters[piece.param]; master.defined())
+      piece.master.copy_(
+          master.reshape(-1).slice(0, piece.begin, piece.end).view(piece.master.sizes()));
+  for (size_t k = 0; k < names.size(); ++k)
+    if (masters[k].defined()) parts_.params[k].tensor.copy_(masters[k]);
 }
 
 }  // namespace muoncore::optim

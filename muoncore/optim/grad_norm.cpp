@@ -26,9 +26,7 @@ double power_sum(const at::Tensor& grad, double p, double scale) {
       sum = chunked_sum(grad.numel(),
                         [&](int64_t begin, int64_t end) { return lane_sum(begin, end, term); });
     };
-    if (p == 2.0)
-      add_up([&](int64_t i) { return scaled(i) * scaled(i); });
-    else if (p == 1.0)
+    if (p == 1.0)
       add_up(scaled);
     else
       add_up([&](int64_t i) { return std::pow(scaled(i), p); });
@@ -69,11 +67,15 @@ double total(const std::vector<at::Tensor>& grads, double p, double scale) {
 GradNorm grad_norm(const std::vector<at::Tensor>& grads, double norm_type) {
   check(norm_type > 0.0, "norm_type {}: allowed are numbers above 0 and infinity", norm_type);
   at::NoGradGuard no_grad;
+  if (norm_type == 2.0) {
+    ExactSum sum;
+    for (const auto& grad : grads) add_squares(sum, grad);
+    return {sum.root(), sum.finite()};
+  }
   if (!std::isinf(norm_type)) {
     const double sum = total(grads, norm_type, 1.0);
     const bool in_range = sum >= std::numeric_limits<double>::min();
-    if (std::isfinite(sum) && in_range)
-      return {norm_type == 2.0 ? std::sqrt(sum) : std::pow(sum, 1.0 / norm_type), true};
+    if (std::isfinite(sum) && in_range) return {std::pow(sum, 1.0 / norm_type), true};
   }
   // Either the largest value is what is asked for, or the sum left fp64's range: then it says
   // whether the gradients are at fault or only their powers, and is the scale that brings these
@@ -84,6 +86,8 @@ GradNorm grad_norm(const std::vector<at::Tensor>& grads, double norm_type) {
   const double sum = total(grads, norm_type, 1.0 / top);
   return {top * std::pow(sum, 1.0 / norm_type), true};
 }
+
+void add_squares(ExactSum& sum, const at::Tensor& grad) { sum.add_squares(readable(grad)); }
 
 double clip_coefficient(double norm, double clip_grad) {
   check(clip_grad >= 0.0, "clip_grad {}: allowed are numbers from 0 (off)", clip_grad);

@@ -262,10 +262,11 @@ TEST(ChainedOptimizer, WithoutSplitAFusedMatrixIsOne) {
 TEST(ChainedOptimizer, CountsTheMatricesThatWereOrthogonalized) {
   ChainedOptimizer::Parts parts;
   parts.params = {named("w", ParamRole::kMatrix, {4, 6})};
-  parts.masters = {parts.params[0].tensor};
+  const at::Tensor weight = parts.params[0].tensor;
   parts.routes = {route(parts.params[0].spec)};
-  parts.matrices = {2};  // as if half of it had been forgotten
-  parts.children.push_back({"muon", std::make_unique<Muon>(parts.masters)});
+  // as if half of it had been forgotten
+  parts.pieces = {{.param = 0, .begin = 0, .end = 24, .master = weight, .matrices = 2}};
+  parts.children.push_back({"muon", std::make_unique<Muon>(std::vector<at::Tensor>{weight})});
   ChainedOptimizer chain(std::move(parts));
   EXPECT_EQ(chain.step().ns_calls, 0);
   chain.child("muon")->param_groups()[0].params()[0].mutable_grad() = random_tensor({4, 6}, "g");
