@@ -2,7 +2,12 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <fmt/ranges.h>
+
 #include <cmath>
+#include <set>
+
+#include "muoncore/core/check.h"
 
 namespace muoncore::optim {
 
@@ -28,6 +33,13 @@ ManagedOptimizer::ManagedOptimizer(std::vector<at::Tensor> params,
     : Optimizer(std::move(params), std::move(defaults)) {}
 
 void ManagedOptimizer::add_param_group(const OptimizerParamGroup& group) {
+  std::set<const void*> known;
+  for (const auto& held : param_groups_)
+    for (const auto& param : held.params()) known.insert(param.unsafeGetTensorImpl());
+  for (const auto& param : group.params())
+    check(known.insert(param.unsafeGetTensorImpl()).second,
+          "a parameter of shape [{}] is given twice: each step would update it twice",
+          fmt::join(param.sizes(), ", "));
   Optimizer::add_param_group(group);
   if (group.has_options()) param_groups_.back().set_options(group.options().clone());
 }

@@ -54,7 +54,8 @@ class ManagedOptimizer : public torch::optim::Optimizer {
   ManagedOptimizer(std::vector<at::Tensor> params,
                    std::unique_ptr<torch::optim::OptimizerOptions> defaults);
 
-  // As above for one more group. Hides torch's, which is not virtual.
+  // As above for one more group. Throws, and adds nothing, on a parameter that is given twice.
+  // Hides torch's, which is not virtual.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   // One step over every parameter that has a gradient. The caller has made sure that all gradients
