@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -18,12 +18,16 @@ class Dealer {
   Dealer(std::vector<OwnedLoad> kinds, std::vector<OwnedLoad> before)
       : kinds_(std::move(kinds)), loads_(std::move(before)), held_(loads_.size()) {}
 
-  // To the rank with the least cost, then the fewest elements.
-  void deal(int64_t kind) {
-    auto less = [](const OwnedLoad& a, const OwnedLoad& b) {
-      return std::pair(a.cost, a.numel) < std::pair(b.cost, b.numel);
-    };
-    give(std::min_element(loads_.begin(), loads_.end(), less) - loads_.begin(), kind, 1);
+  // Each in turn to the rank with the least cost, then the fewest elements.
+  void deal(const std::vector<int64_t>& kinds) {
+    std::set<std::tuple<int64_t, int64_t, int64_t>> ranks;  // cost, elements, rank
+    for (size_t r = 0; r < loads_.size(); ++r) ranks.insert({loads_[r].cost, loads_[r].numel, r});
+    for (int64_t kind : kinds) {
+      const int64_t rank = std::get<2>(*ranks.begin());
+      ranks.erase(ranks.begin());
+      give(rank, kind, 1);
+      ranks.insert({loads_[rank].cost, loads_[rank].numel, rank});
+    }
   }
 
   // Moves and swaps while they lower the largest `measure` and leave the largest `fixed` as it is.
@@ -103,22 +107,29 @@ class Dealer {
 // Step 3: equal parameters to the ranks that may have them, so that each bucket is shared out.
 std::vector<int64_t> spread_over_buckets(const std::vector<OwnedItem>& items,
                                          const std::vector<int64_t>& kind_of,
-                                         std::vector<std::map<int64_t, int64_t>> quota) {
+                                         const std::vector<std::map<int64_t, int64_t>>& held) {
+  struct Quota {
+    int64_t rank, left;
+  };
+  std::map<int64_t, std::vector<Quota>> quotas;  // by kind, ranks in their order
+  for (size_t rank = 0; rank < held.size(); ++rank)
+    for (const auto& [kind, count] : held[rank])
+      quotas[kind].push_back({static_cast<int64_t>(rank), count});
+
   std::vector<int64_t> owners(items.size());
-  std::vector<int64_t> in_bucket(quota.size());
+  std::vector<int64_t> in_bucket(held.size());
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0 && items[i].bucket != items[i - 1].bucket)
       std::fill(in_bucket.begin(), in_bucket.end(), 0);
-    std::optional<std::tuple<int64_t, int64_t, int64_t>> best;  // elements, -quota, rank
-    for (int64_t rank = 0; rank < static_cast<int64_t>(quota.size()); ++rank) {
-      auto left = quota[rank].find(kind_of[i]);
-      if (left == quota[rank].end() || left->second == 0) continue;
-      std::tuple candidate{in_bucket[rank], -left->second, rank};
-      if (!best || candidate < *best) best = candidate;
-    }
-    owners[i] = std::get<2>(*best);
-    in_bucket[owners[i]] += items[i].numel;
-    --quota[owners[i]][kind_of[i]];
+    auto better = [&](const Quota& a, const Quota& b) {  // none left: last
+      return std::tuple(a.left == 0, in_bucket[a.rank], -a.left) <
+             std::tuple(b.left == 0, in_bucket[b.rank], -b.left);
+    };
+    std::vector<Quota>& ranks = quotas.at(kind_of[i]);
+    Quota& best = *std::min_element(ranks.begin(), ranks.end(), better);
+    owners[i] = best.rank;
+    in_bucket[best.rank] += items[i].numel;
+    --best.left;
   }
   return owners;
 }
@@ -141,7 +152,7 @@ std::vector<int64_t> balance_owners(const std::vector<OwnedItem>& items,
   Dealer dealer(std::move(kinds), std::move(before));
   std::vector<int64_t> sorted = kind_of;
   std::sort(sorted.begin(), sorted.end());
-  for (int64_t kind : sorted) dealer.deal(kind);
+  dealer.deal(sorted);
   dealer.lower_largest(&OwnedLoad::cost, std::nullopt);
   dealer.lower_largest(&OwnedLoad::numel, &OwnedLoad::cost);
   return spread_over_buckets(items, kind_of, dealer.held());
