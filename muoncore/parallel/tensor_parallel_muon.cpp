@@ -98,17 +98,25 @@ void TensorParallelMuon::check_agreement(const optim::StepArgs& args) {
 
 void TensorParallelMuon::check_supported(const optim::MuonOptions& options) const {
   if (tp_.size() == 1 || options_.mode == TpMode::kBlockwise) return;
-  const std::string& moment = options.moment2_method();
+  std::string what;
+  if (options.moment2_method() == "normuon" || options.moment2_method() == "namo")
+    what = fmt::format("moment2_method {} needs norms of whole matrices", options.moment2_method());
+  if (options.hyperball()) what = "hyperball needs norms of whole matrices";
+  if (options.adamw_match() == "measured")
+    what = "adamw_match measured counts every element of the model once";
+  if (options.stochastic_rounding())
+    what = "stochastic_rounding draws by the place of an element in the whole matrix";
+  if (options_.mode == TpMode::kDistributed &&
+      (options.pre_transform() != "none" || options.post_transform() != "none"))
+    what = fmt::format(
+        "muon_tp_mode distributed has no transforms (pre_transform {}, post_transform {}; "
+        "duplicated and layer_sharded have)",
+        options.pre_transform(), options.post_transform());
+  if (what.empty()) return;
   for (const auto& group : param_groups_)
-    for (const at::Tensor& param : group.params()) {
-      const ParamSpec& spec = spec_of(param);
-      if (!is_cut(spec)) continue;
-      check(
-          moment == "none" || moment == "adamuon",
-          "{}: moment2_method {} needs norms of whole matrices, which are cut over {} ranks here: "
-          "allowed are none and adamuon",
-          spec.name, moment, tp_.size());
-    }
+    for (const at::Tensor& param : group.params())
+      check(!is_cut(spec_of(param)), "{}: cut over {} tensor-parallel ranks, but {}",
+            spec_of(param).name, tp_.size(), what);
 }
 
 int64_t TensorParallelMuon::elements_per_call() const {

@@ -44,9 +44,10 @@ struct TensorParallelOptions {
 // With more than one rank, a step is collective, and throws Error on every rank and touches nothing
 // where the ranks disagree: on parameters, specs or StepArgs, or where some have a gradient of a
 // parameter and some have none (a parameter without a gradient anywhere is skipped, as in Muon).
-// Second moments: `adamuon` is element by element and right in every mode; the others need norms of
-// whole matrices and are refused where a matrix is cut, but for blockwise, where the shard is the
-// matrix. Pre- and post-transforms: right in all modes but distributed, which refuses them.
+// Where a matrix is cut, refused (but for blockwise, where the shard is the matrix): second moments
+// other than adamuon, hyperball, adamw_match measured and stochastic rounding, which need more than
+// the shard; and, under distributed, pre- and post-transforms. All else is element by element, or
+// sees whole matrices.
 class TensorParallelMuon : public optim::Muon {
  public:
   // tp outlives the optimizer. A group of one rank makes this a plain Muon.
