@@ -81,9 +81,10 @@ std::vector<Row> muon_rows() {
           .one_of(kCoefficientTypes),
       integer("muon_num_ns_steps", 5, "steps of Newton-Schulz").at_least(1).at_most(99),
       text("muon_tp_mode", "duplicated",
-           "what tensor parallelism orthogonalizes: the whole matrix (duplicated, distributed) or "
+           "what tensor parallelism orthogonalizes: the whole matrix (duplicated: every rank; "
+           "distributed: its products shared out; layer_sharded: one rank each, the cheapest) or "
            "each rank's shard (blockwise); in one process they are the same")
-          .one_of({"duplicated", "distributed", "blockwise"})
+          .one_of({"duplicated", "distributed", "layer_sharded", "blockwise"})
           .verl("blockwise"),
       text("muon_fp32_matmul_prec", "medium",
            "Newton-Schulz' iterates: highest and high in fp32, medium in bf16")
