@@ -41,7 +41,8 @@ struct Wide {
 Wide widen(const Share& share) {
   at::Tensor x = share.direction.dim() == 3 ? share.direction : share.direction.unsqueeze(0);
   const bool transposed = share.cut == Cut::kRows;
-  return {transposed ? x.mT() : x, transposed, false};
+  // Strided slices would be copied in every product.
+  return {(transposed ? x.mT() : x).contiguous(), transposed, false};
 }
 
 // From shares [batch, n, m / ranks] to shares [batch, m, n of this rank].
@@ -62,7 +63,7 @@ void recut(std::vector<Wide*>& parts, comm::Group& group) {
   for (size_t k = 0; k < parts.size(); ++k) {
     std::vector<at::Tensor> row;
     for (size_t r = 0; r < ranks; ++r) row.push_back(received[r][k]);
-    parts[k]->x = at::cat(row, 2).mT();
+    parts[k]->x = at::cat(row, 2).mT().contiguous();
     parts[k]->recut = true;
   }
 }

@@ -43,12 +43,16 @@ TensorParallelMuon::TensorParallelMuon(
     const std::vector<torch::optim::OptimizerParamGroup>& param_groups, optim::MuonOptions defaults)
     : Muon(param_groups, std::move(defaults)), tp_(tp), options_(options) {}
 
-bool TensorParallelMuon::is_cut(const ParamSpec& spec) const {
+bool TensorParallelMuon::is_shared(const ParamSpec& spec) const {
   return tp_.size() > 1 && cut_of(spec) != Cut::kWhole;
 }
 
 void TensorParallelMuon::step_with(const optim::StepArgs& args) {
-  if (tp_.size() > 1) {
+  bool any = false;
+  for (const auto& group : param_groups_)
+    for (const at::Tensor& param : group.params())
+      any = any || (param.grad().defined() && is_shared(spec_of(param)));
+  if (any) {
     check_shards();
     check_agreement(args);
   }
@@ -78,6 +82,7 @@ void TensorParallelMuon::check_agreement(const optim::StepArgs& args) {
     all += "; group";
     for (const at::Tensor& param : group.params()) {
       const ParamSpec& spec = spec_of(param);
+      if (!is_shared(spec)) continue;
       all += "; " + description(param, spec);
       has_gradient.push_back(param.grad().defined() ? 1 : 0);
       names.push_back(spec.name);
@@ -85,9 +90,9 @@ void TensorParallelMuon::check_agreement(const optim::StepArgs& args) {
   }
   // Alone and first: only then are the flags as many on every rank.
   check(ranks_agree({static_cast<int64_t>(hash_name(all) >> 1)}, tp_)[0],
-        "the ranks of group {} disagree about the parameters of their Muon, their specifications "
-        "or the scale of the gradients: all must add the same ones in the same order and be told "
-        "the same",
+        "the ranks of group {} disagree about the cut parameters of their Muon, their "
+        "specifications or the scale of the gradients: all must add the same ones in the same "
+        "order and be told the same",
         tp_.name());
   const std::vector<bool> agree = ranks_agree(has_gradient, tp_);
   for (size_t i = 0; i < agree.size(); ++i)
@@ -115,7 +120,7 @@ void TensorParallelMuon::check_supported(const optim::MuonOptions& options) cons
   if (what.empty()) return;
   for (const auto& group : param_groups_)
     for (const at::Tensor& param : group.params())
-      check(!is_cut(spec_of(param)), "{}: cut over {} tensor-parallel ranks, but {}",
+      check(!is_shared(spec_of(param)), "{}: cut over {} tensor-parallel ranks, but {}",
             spec_of(param).name, tp_.size(), what);
 }
 
@@ -126,7 +131,7 @@ int64_t TensorParallelMuon::elements_per_call() const {
 
 optim::MatrixShape TensorParallelMuon::scale_shape(const optim::MuonPart& part) const {
   optim::MatrixShape shape = Muon::scale_shape(part);
-  if (!is_cut(*part.spec)) return shape;
+  if (!is_shared(*part.spec)) return shape;
   if (options_.mode == TpMode::kBlockwise && options_.upstream) return shape;
   (cut_of(*part.spec) == Cut::kRows ? shape.rows : shape.cols) *= tp_.size();
   return shape;
@@ -145,7 +150,7 @@ std::vector<at::Tensor> TensorParallelMuon::orthogonalize(
   std::map<at::ScalarType, Shares> cut;
   for (size_t k = 0; k < parts.size(); ++k) {
     const optim::MuonPart& part = parts[k];
-    if (options_.mode == TpMode::kBlockwise || !is_cut(*part.spec)) {
+    if (options_.mode == TpMode::kBlockwise || !is_shared(*part.spec)) {
       whole.push_back(part);
       whole_at.push_back(k);
     } else {

@@ -38,12 +38,15 @@ struct TensorParallelOptions {
   bool upstream = false;
 };
 
-// set_spec takes the shard's spec (parallel::shard_spec). Every rank of the group adds the same
-// parameters, specs and options in the same order, and steps as often as the others.
+// set_spec takes the shard's spec (parallel::shard_spec). Every rank of the group adds the same cut
+// parameters, specs and options in the same order, and steps as often as the others; what is not
+// cut may differ (experts spread over the ranks).
 //
-// With more than one rank, a step is collective, and throws Error on every rank and touches nothing
-// where the ranks disagree: on parameters, specs or StepArgs, or where some have a gradient of a
-// parameter and some have none (a parameter without a gradient anywhere is skipped, as in Muon).
+// A step in which a cut parameter has a gradient is collective, and throws Error on every rank and
+// touches nothing where the ranks disagree: on cut parameters, their specs or StepArgs, or where
+// some have a gradient of one and some have none (without a gradient anywhere it is skipped, as in
+// Muon). A rank without any gradient of cut parameters does not enter it: the others then wait for
+// it until the group's time-out.
 // Where a matrix is cut, refused (but for blockwise, where the shard is the matrix): second moments
 // other than adamuon, hyperball, adamw_match measured and stochastic rounding, which need more than
 // the shard; and, under distributed, pre- and post-transforms. All else is element by element, or
@@ -63,9 +66,9 @@ class TensorParallelMuon : public optim::Muon {
   optim::MatrixShape scale_shape(const optim::MuonPart& part) const override;
   void check_supported(const optim::MuonOptions& options) const override;
   int64_t elements_per_call() const override;
+  bool is_shared(const ParamSpec& spec) const override;  // cut over several ranks
 
  private:
-  bool is_cut(const ParamSpec& spec) const;
   void check_shards() const;
   void check_agreement(const optim::StepArgs& args);
 

@@ -68,14 +68,14 @@ TEST(TensorParallelAgreement, ADifferentGradientScale) {
       errors_of_step([](int64_t rank, auto&, auto&, auto& args) {
         if (rank == 1) args.grad_scale = 0.5;
       }),
-      Each(HasSubstr("the ranks of group world disagree about the parameters of their Muon")));
+      Each(HasSubstr("the ranks of group world disagree about the cut parameters of their Muon")));
 }
 
 TEST(TensorParallelAgreement, ADifferentSpec) {
   EXPECT_THAT(errors_of_step([](int64_t rank, auto& muon, auto& params, auto&) {
                 if (rank == 0) muon.set_spec(params[0], matrix("another", {24, 16}, 0));
               }),
-              Each(HasSubstr("disagree about the parameters")));
+              Each(HasSubstr("disagree about the cut parameters")));
 }
 
 TEST(TensorParallelAgreement, AShardOfAnotherMatrix) {

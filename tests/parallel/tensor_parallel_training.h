@@ -99,25 +99,30 @@ inline Trained one_process(const Training& training) {
   return out;
 }
 
+// One rank's shards.
+inline Trained one_rank(const Training& training, comm::Group& tp, TensorParallelOptions options) {
+  Trained own;
+  auto cut = [&](const at::Tensor& x, const ParamSpec& spec) {
+    return shard_of(x, spec, tp.size(), tp.rank());
+  };
+  for (const ParamSpec& spec : training.specs)
+    own.params.push_back(cut(training.start(spec).to(training.dtype), spec));
+  TensorParallelMuon muon(tp, options, one_group(own.params, training.options), training.options);
+  for (size_t k = 0; k < own.params.size(); ++k)
+    muon.set_spec(own.params[k], shard_spec(training.specs[k], tp.size()));
+  train(muon, own.params, training, cut);
+  for (const at::Tensor& param : own.params) own.momenta.push_back(momentum_of(muon, param));
+  own.bytes = {tp.bytes_sent()};
+  own.stats = muon.last_stats();
+  return own;
+}
+
 // Every rank's shards put together; replicas of what is not cut must be equal bit for bit.
 inline Trained tensor_parallel(const Training& training, int64_t ranks,
                                TensorParallelOptions options) {
-  const auto n = static_cast<size_t>(ranks);
-  std::vector<Trained> by_rank(n);
+  std::vector<Trained> by_rank(static_cast<size_t>(ranks));
   comm::run_ranks(ranks, [&](comm::Group& tp) {
-    Trained& own = by_rank[static_cast<size_t>(tp.rank())];
-    auto cut = [&](const at::Tensor& x, const ParamSpec& spec) {
-      return shard_of(x, spec, ranks, tp.rank());
-    };
-    for (const ParamSpec& spec : training.specs)
-      own.params.push_back(cut(training.start(spec).to(training.dtype), spec));
-    TensorParallelMuon muon(tp, options, one_group(own.params, training.options), training.options);
-    for (size_t k = 0; k < own.params.size(); ++k)
-      muon.set_spec(own.params[k], shard_spec(training.specs[k], ranks));
-    train(muon, own.params, training, cut);
-    for (const at::Tensor& param : own.params) own.momenta.push_back(momentum_of(muon, param));
-    own.bytes = {tp.bytes_sent()};
-    own.stats = muon.last_stats();
+    by_rank[static_cast<size_t>(tp.rank())] = one_rank(training, tp, options);
   });
   Trained out;
   for (const Trained& own : by_rank) {
