@@ -21,6 +21,10 @@ class GroupFactory {
   // members make them in the same order. The factory must outlive its groups. Throws Error.
   virtual std::unique_ptr<Group> make(const std::string& name,
                                       const std::vector<int64_t>& global_ranks) = 0;
+
+  // Ends all works under way in its groups, and all later ones, with an error that gives this
+  // reason. From any thread.
+  virtual void abort(const std::string& reason) = 0;
 };
 
 // The place of `rank` in global_ranks; throws Error when it has none, or one is not in the world.

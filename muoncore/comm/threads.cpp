@@ -33,6 +33,8 @@ class ThreadFactory : public GroupFactory {
     return std::make_unique<Group>(name, place, global_ranks, at::kCPU, std::move(transport));
   }
 
+  void abort(const std::string& reason) override { hub_->fail(reason); }
+
  private:
   std::shared_ptr<ThreadHub> hub_;
   int64_t rank_;
