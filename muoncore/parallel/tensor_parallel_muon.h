@@ -21,6 +21,8 @@
 // weights whose group is another (expert tensor parallelism) belong to a TensorParallelMuon of
 // their own over that group. Source: Megatron-Core 0.19.2 `TensorParallelMuon`, for the first three
 // modes; layer_sharded follows the idea of its pull request 6683.
+//
+// (Collectives of up to 32 KiB send (t-1) times their size; the agreement of each step is one.)
 #pragma once
 
 #include <vector>

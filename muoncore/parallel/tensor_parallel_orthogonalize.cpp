@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <numeric>
@@ -28,10 +29,12 @@ at::Tensor join(const std::vector<std::vector<at::Tensor>>& by_rank, size_t k, C
   return at::cat(pieces, dim_of(cut));
 }
 
-// One matrix to be dealt to a rank: this rank's share of it.
+// One matrix to be dealt to a rank: this rank's share of it, from shares[index].
 struct Unit {
   at::Tensor share;
   Cut cut;
+  size_t index;
+  bool in_batch;
   int64_t owner;
 };
 
@@ -39,19 +42,46 @@ struct Unit {
 std::vector<Unit> deal(const std::vector<Share>& shares, int64_t ranks) {
   std::vector<Unit> units;
   std::vector<int64_t> costs;
-  for (const Share& share : shares) {
-    const at::Tensor batch =
-        share.direction.dim() == 3 ? share.direction : share.direction.unsqueeze(0);
+  for (size_t index = 0; index < shares.size(); ++index) {
+    const auto& [direction, cut] = shares[index];
+    const bool in_batch = direction.dim() == 3;
+    const at::Tensor batch = in_batch ? direction : direction.unsqueeze(0);
     for (int64_t i = 0; i < batch.size(0); ++i) {
-      units.push_back({batch.select(0, i), share.cut, 0});
+      units.push_back({batch.select(0, i), cut, index, in_batch, 0});
       Shape whole = units.back().share.sizes().vec();
-      whole[share.cut == Cut::kRows ? 0 : 1] *= ranks;
+      whole[cut == Cut::kRows ? 0 : 1] *= ranks;
       costs.push_back(ns_cost(whole));
     }
   }
   const std::vector<int64_t> owners = deal_by_cost(costs, ranks);
   for (size_t u = 0; u < units.size(); ++u) units[u].owner = owners[u];
   return units;
+}
+
+// Orthogonalizes the matrices of `units`, whole. What were slices of one batch stay one: the same
+// function as in one process, which is the same in every bit.
+std::vector<at::Tensor> orthogonalize_units(const std::vector<at::Tensor>& whole,
+                                            const std::vector<Unit>& units,
+                                            const muon::OrthogonalizeOptions& options) {
+  std::vector<at::Tensor> inputs;
+  std::vector<size_t> sizes;  // matrices in each
+  for (size_t k = 0; k < whole.size();) {
+    size_t end = k + 1;
+    while (end < whole.size() && units[end].index == units[k].index) ++end;
+    const std::vector<at::Tensor> slices(whole.begin() + static_cast<std::ptrdiff_t>(k),
+                                         whole.begin() + static_cast<std::ptrdiff_t>(end));
+    inputs.push_back(units[k].in_batch ? at::stack(slices) : slices[0]);
+    sizes.push_back(end - k);
+    k = end;
+  }
+  if (inputs.empty()) return {};
+  const std::vector<at::Tensor> results = muon::orthogonalize_directions(inputs, options);
+  std::vector<at::Tensor> out;
+  for (size_t k = 0; k < results.size(); ++k)
+    for (size_t i = 0; i < sizes[k]; ++i)
+      out.push_back(results[k].dim() == 3 ? results[k].select(0, static_cast<int64_t>(i))
+                                          : results[k]);
+  return out;
 }
 
 }  // namespace
@@ -96,25 +126,25 @@ std::vector<at::Tensor> orthogonalize_layer_sharded(const std::vector<Share>& sh
   const std::vector<Unit> units = deal(shares, group.size());
   std::vector<std::vector<at::Tensor>> pieces(ranks);
   std::vector<Shape> own_shapes;
-  std::vector<Cut> own_cuts;
+  std::vector<Unit> own;
   for (const Unit& unit : units) {
     pieces[static_cast<size_t>(unit.owner)].push_back(unit.share);
     if (unit.owner != group.rank()) continue;
     own_shapes.push_back(unit.share.sizes().vec());
-    own_cuts.push_back(unit.cut);
+    own.push_back(unit);
   }
   const auto received = exchange(group, pieces, std::vector<std::vector<Shape>>(ranks, own_shapes),
                                  kind, "directions of Muon's matrices to their ranks");
   std::vector<at::Tensor> whole;
-  for (size_t k = 0; k < own_cuts.size(); ++k) whole.push_back(join(received, k, own_cuts[k]));
-  if (!whole.empty()) whole = muon::orthogonalize_directions(whole, options);
+  for (size_t k = 0; k < own.size(); ++k) whole.push_back(join(received, k, own[k].cut));
+  whole = orthogonalize_units(whole, own, options);
 
   std::vector<std::vector<at::Tensor>> results(ranks);
   std::vector<std::vector<Shape>> shapes(ranks);
   for (size_t rank = 0; rank < ranks; ++rank)
     for (size_t k = 0; k < whole.size(); ++k)
       results[rank].push_back(
-          share_of(whole[k], own_cuts[k], group.size(), static_cast<int64_t>(rank)));
+          share_of(whole[k], own[k].cut, group.size(), static_cast<int64_t>(rank)));
   for (const Unit& unit : units)
     shapes[static_cast<size_t>(unit.owner)].push_back(unit.share.sizes().vec());
   const auto back =

@@ -32,9 +32,8 @@ std::vector<at::Tensor> orthogonalize_duplicated(const std::vector<Share>& share
                                                  comm::Group& group);
 
 // One all_to_all brings every matrix (every slice of a batch on its own) whole to one rank, a
-// second one brings the shares back. Matrices are dealt by Newton-Schulz cost (deal_by_cost). Bit
-// for bit the result of one process for matrices [rows, cols]; slices of a batch are products of
-// their own here.
+// second one brings the shares back. Matrices are dealt by Newton-Schulz cost (deal_by_cost). The
+// result is that of one process bit for bit, for the same reason.
 std::vector<at::Tensor> orthogonalize_layer_sharded(const std::vector<Share>& shares,
                                                     const muon::OrthogonalizeOptions& options,
                                                     comm::Group& group);

@@ -110,7 +110,8 @@ TEST(TensorParallelOptions, RefusedByNameWhereAMatrixIsCut) {
   const std::vector<Case> cases = {
       {[](auto& o) { o.moment2_method("normuon"); }, TpMode::kDuplicated, "moment2_method normuon"},
       {[](auto& o) { o.moment2_method("namo"); }, TpMode::kLayerSharded, "moment2_method namo"},
-      {[](auto& o) { o.hyperball(true); }, TpMode::kDuplicated, "hyperball"},
+      {[](auto& o) { o.hyperball(true).extra_scale_factor(1.0); }, TpMode::kDuplicated,
+       "hyperball"},
       {[](auto& o) { o.adamw_match("measured"); }, TpMode::kDistributed, "adamw_match measured"},
       {[](auto& o) { o.pre_transform("muoneq_rows"); }, TpMode::kDistributed,
        "pre_transform muoneq_rows"},
@@ -212,7 +213,7 @@ TEST(TensorParallelMuon, GradientsOfAnySize) {
         const at::Tensor decayed = training.start(training.specs[k]) * (1 - 0.02 * 0.1);
         const double moved = max_difference(got.params[k], decayed);
         if (scale == 0.0) {
-          EXPECT_LE(moved, 1e-7);
+          EXPECT_LE(moved, 2.5e-7);
         } else {
           EXPECT_GT(moved, 1e-3) << scale;
         }
