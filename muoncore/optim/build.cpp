@@ -11,6 +11,7 @@
 #include "muoncore/core/check.h"
 #include "muoncore/muon/matrix_blocks.h"
 #include "muoncore/optim/adamw.h"
+#include "muoncore/optim/lion.h"
 #include "muoncore/optim/muon.h"
 
 namespace muoncore::optim {
@@ -18,32 +19,6 @@ namespace muoncore::optim {
 using torch::optim::OptimizerParamGroup;
 
 namespace {
-
-void check_params(const std::vector<NamedParam>& params, bool muon) {
-  std::set<std::string> names;
-  std::set<const void*> tensors;
-  for (const auto& [spec, tensor] : params) {
-    check(names.insert(spec.name).second, "parameter '{}' is given twice", spec.name);
-    check(tensors.insert(tensor.unsafeGetTensorImpl()).second,
-          "parameter '{}' is the tensor of another parameter too: give tied weights once",
-          spec.name);
-    check(tensor.sizes() == at::IntArrayRef(spec.shape),
-          "parameter '{}' has the shape [{}] where its spec says [{}]", spec.name,
-          fmt::join(tensor.sizes(), ", "), fmt::join(spec.shape, ", "));
-    check(tensor.is_leaf() && tensor.is_contiguous(), "parameter '{}' is no contiguous leaf",
-          spec.name);
-    const auto dtype = tensor.scalar_type();
-    check(!muon || dtype != at::kHalf,
-          "parameter '{}' is fp16: Muon takes fp32, bf16 or fp64 parameters", spec.name);
-    check(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble,
-          "parameter '{}' is {}: allowed are fp32, bf16 and fp64", spec.name, c10::toString(dtype));
-  }
-}
-
-at::Tensor master_of(const at::Tensor& param) {
-  if (param.scalar_type() != at::kBFloat16) return param;
-  return param.detach().to(at::kFloat).set_requires_grad(true);
-}
 
 // Every matrix that a layout rule made, or that muon_split_qkv: false keeps whole.
 std::vector<ParamSpec> laid_out(std::vector<ParamSpec> specs, const OptimizerConfig& config,
@@ -92,23 +67,17 @@ Members members(const ChainedOptimizer::Parts& parts, const OptimizerConfig& con
   return found;
 }
 
-MuonOptions muon_options(const OptimizerConfig& config) {
-  return MuonOptions(config.lr)
-      .momentum(config.muon_momentum)
-      .nesterov(config.muon_nesterov)
-      .weight_decay(config.weight_decay)
-      .coefficient_type(config.muon_coefficient_type)
-      .num_ns_steps(config.muon_num_ns_steps)
-      .fp32_matmul_prec(config.muon_fp32_matmul_prec)
-      .scale_mode(config.muon_scale_mode)
-      .extra_scale_factor(resolved_extra_scale_factor(config))
-      .ns_eps(config.muon_ns_eps);
-}
-
 AdamWOptions adam_options(const OptimizerConfig& config) {
   return AdamWOptions(config.adam_lr.value_or(config.lr))
       .betas({config.betas[0], config.betas[1]})
       .eps(config.adam_eps)
+      .weight_decay(config.adam_weight_decay.value_or(config.weight_decay))
+      .decoupled_weight_decay(config.adam_decoupled_weight_decay);
+}
+
+LionOptions lion_options(const OptimizerConfig& config) {
+  return LionOptions(config.adam_lr.value_or(config.lr))
+      .betas({config.lion_betas[0], config.lion_betas[1]})
       .weight_decay(config.adam_weight_decay.value_or(config.weight_decay));
 }
 
@@ -149,18 +118,65 @@ void add_muon(ChainedOptimizer::Parts& parts, const OptimizerConfig& config,
   parts.children.push_back({"muon", std::move(muon)});
 }
 
-void add_adam(ChainedOptimizer::Parts& parts, const OptimizerConfig& config) {
-  const AdamWOptions options = adam_options(config);
-  auto adam = std::make_unique<AdamW>(std::vector<OptimizerParamGroup>{}, options);
+// AdamW or Lion, for all that Muon does not update.
+template <typename Optimizer, typename Options>
+void add_scalar(ChainedOptimizer::Parts& parts, const OptimizerConfig& config,
+                const Options& options) {
+  const std::string name = scalar_optimizer(config);
+  auto scalar = std::make_unique<Optimizer>(std::vector<OptimizerParamGroup>{}, options);
   GroupSchedule schedule{.max_lr = options.lr(),
                          .min_lr = config.adam_min_lr.value_or(config.min_lr),
                          .start_wd = config.adam_weight_decay,
                          .end_wd = config.adam_weight_decay};
-  add_groups(parts, *adam, config, "adam", options, schedule);
-  if (!adam->param_groups().empty()) parts.children.push_back({"adam", std::move(adam)});
+  add_groups(parts, *scalar, config, name, options, schedule);
+  if (!scalar->param_groups().empty()) parts.children.push_back({name, std::move(scalar)});
+}
+
+// The fp32 master of a bf16 parameter, or the parameter itself where there is none.
+at::Tensor master_of(const at::Tensor& param, const Route& route, const OptimizerConfig& config) {
+  if (param.scalar_type() != at::kBFloat16) return param;
+  if (route.optimizer == "muon" && config.muon_bf16_params != "masters") return param;
+  return param.detach().to(at::kFloat).set_requires_grad(true);
+}
+
+// Without masters there must be something that they would have been of.
+void check_bf16(const ChainedOptimizer::Parts& parts, const OptimizerConfig& config) {
+  if (!uses_muon(config) || config.muon_bf16_params == "masters") return;
+  for (size_t i = 0; i < parts.params.size(); ++i)
+    check(parts.routes[i].optimizer != "muon" ||
+              parts.params[i].tensor.scalar_type() == at::kBFloat16,
+          "muon_bf16_params: {} is for bf16 matrices, but '{}' is {}", config.muon_bf16_params,
+          parts.params[i].spec.name, c10::toString(parts.params[i].tensor.scalar_type()));
+  for (const OwnedPiece& piece : parts.pieces)
+    check(parts.routes[piece.param].optimizer != "muon" ||
+              piece.master.is_same(parts.params[piece.param].tensor),
+          "muon_bf16_params: {} works on one rank only: ranks that share the optimizer keep "
+          "masters",
+          config.muon_bf16_params);
 }
 
 }  // namespace
+
+void check_params(const std::vector<NamedParam>& params, bool muon) {
+  std::set<std::string> names;
+  std::set<const void*> tensors;
+  for (const auto& [spec, tensor] : params) {
+    check(names.insert(spec.name).second, "parameter '{}' is given twice", spec.name);
+    check(tensors.insert(tensor.unsafeGetTensorImpl()).second,
+          "parameter '{}' is the tensor of another parameter too: give tied weights once",
+          spec.name);
+    check(tensor.sizes() == at::IntArrayRef(spec.shape),
+          "parameter '{}' has the shape [{}] where its spec says [{}]", spec.name,
+          fmt::join(tensor.sizes(), ", "), fmt::join(spec.shape, ", "));
+    check(tensor.is_leaf() && tensor.is_contiguous(), "parameter '{}' is no contiguous leaf",
+          spec.name);
+    const auto dtype = tensor.scalar_type();
+    check(!muon || dtype != at::kHalf,
+          "parameter '{}' is fp16: Muon takes fp32, bf16 or fp64 parameters", spec.name);
+    check(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble,
+          "parameter '{}' is {}: allowed are fp32, bf16 and fp64", spec.name, c10::toString(dtype));
+  }
+}
 
 RoutedSpecs route_specs(std::vector<ParamSpec> specs, const OptimizerConfig& config) {
   RoutedSpecs out{std::move(specs), {}};
@@ -173,7 +189,8 @@ RoutedSpecs route_specs(std::vector<ParamSpec> specs, const OptimizerConfig& con
   out.specs = laid_out(std::move(out.specs), config, patterns);
   out.routes = route_all(out.specs, config.routing_rules);
   for (size_t i = 0; i < out.routes.size(); ++i) {
-    const Route& route = out.routes[i];
+    Route& route = out.routes[i];
+    if (route.optimizer == "adam") route.optimizer = scalar_optimizer(config);
     check(patterns[i].empty() || route.optimizer == "muon",
           "muon_matrix_layouts: rule '{}' lays out {}, which {} updates ({}); layouts are for what "
           "Muon updates",
@@ -192,13 +209,19 @@ void check_has_matrices(const std::vector<Route>& routes, const OptimizerConfig&
 std::unique_ptr<ChainedOptimizer> build_chain(ChainedOptimizer::Parts parts,
                                               const OptimizerConfig& config,
                                               const MuonFactory& make_muon) {
+  check_bf16(parts, config);
+  parts.muon_masters = config.muon_bf16_params == "masters";
+  parts.scalar_optimizer = scalar_optimizer(config);
   parts.clip_grad = config.clip_grad;
   parts.measure_update_rms = config.measure_update_rms;
   if (uses_muon(config)) {
     parts.extra_scale_factor = resolved_extra_scale_factor(config);
     add_muon(parts, config, make_muon);
   }
-  add_adam(parts, config);
+  if (scalar_optimizer(config) == "lion")
+    add_scalar<Lion>(parts, config, lion_options(config));
+  else
+    add_scalar<AdamW>(parts, config, adam_options(config));
   for (auto& child : parts.children)
     child.optimizer->set_measure_update_rms(config.measure_update_rms);
   return std::make_unique<ChainedOptimizer>(std::move(parts));
@@ -222,7 +245,10 @@ std::unique_ptr<ChainedOptimizer> build_optimizer(const std::vector<NamedParam>&
   for (size_t i = 0; i < params.size(); ++i) {
     const at::Tensor& tensor = params[i].tensor;
     parts.params.push_back({std::move(routed.specs[i]), tensor});
-    OwnedPiece piece{.param = i, .begin = 0, .end = tensor.numel(), .master = master_of(tensor)};
+    OwnedPiece piece{.param = i,
+                     .begin = 0,
+                     .end = tensor.numel(),
+                     .master = master_of(tensor, parts.routes[i], config)};
     if (!piece.master.is_same(tensor)) piece.target = tensor;
     parts.pieces.push_back(std::move(piece));
   }

@@ -22,14 +22,17 @@ struct RoutedSpecs {
 // that splits what muon_split_qkv: false keeps whole.
 RoutedSpecs route_specs(std::vector<ParamSpec> specs, const OptimizerConfig& config);
 
+// Throws on fp16 parameters, on one that differs from its spec's shape, is no contiguous leaf or
+// appears twice.
+void check_params(const std::vector<NamedParam>& params, bool muon);
+
 // Throws on Muon when no parameter would go to it. (One pipeline stage may have none.)
 void check_has_matrices(const std::vector<Route>& routes, const OptimizerConfig& config);
 
 // Routes every parameter, makes fp32 masters of bf16 ones, and sets up the children with the
 // config's learning rates and weight decays (those of step 0 come from a scheduler, if there is
-// one). Throws on a config that validate() refuses, on fp16 parameters, on a parameter that differs
-// from its spec's shape, is no contiguous leaf or appears twice, and on Muon when no parameter
-// would go to it.
+// one). Throws on a config that validate() refuses, as check_params does, and on Muon when no
+// parameter would go to it.
 std::unique_ptr<ChainedOptimizer> build_optimizer(const std::vector<NamedParam>& params,
                                                   const OptimizerConfig& config);
 

@@ -11,21 +11,21 @@
 namespace muoncore::optim {
 namespace {
 
-// [ns_calls, then per optimizer: elements, its sum of squares as an ExactSum's record]
-void add_over_ranks(StepExchange& exchange, int64_t& ns_calls, std::array<GroupStats, 2>& stats) {
-  std::vector<int64_t> record{ns_calls};
-  for (const auto& child : stats) {
-    ExactSum squares;
-    squares.add(child.update_square_sum);
-    record.push_back(child.elements);
-    for (int64_t digit : squares.record()) record.push_back(digit);
+// Numbers of all ranks added up in one exchange: integers as they are, doubles exactly.
+void add_over_ranks(StepExchange& exchange, const std::vector<int64_t*>& counts,
+                    const std::vector<double*>& sums) {
+  std::vector<int64_t> record;
+  for (const int64_t* count : counts) record.push_back(*count);
+  for (const double* sum : sums) {
+    ExactSum exact;
+    exact.add(*sum);
+    for (int64_t digit : exact.record()) record.push_back(digit);
   }
   exchange.sum(record);
-  ns_calls = record[0];
-  auto next = record.begin() + 1;
-  for (auto& child : stats) {
-    child.elements = *next++;
-    child.update_square_sum = ExactSum::from_record({next, next + ExactSum::kRecordSize}).value();
+  auto next = record.begin();
+  for (int64_t* count : counts) *count = *next++;
+  for (double* sum : sums) {
+    *sum = ExactSum::from_record({next, next + ExactSum::kRecordSize}).value();
     next += ExactSum::kRecordSize;
   }
 }
@@ -66,7 +66,7 @@ bool ChainedOptimizer::has_gradient(const OwnedPiece& piece) const {
 // What children did in the phases of one step, by name; statistics have the same order on all
 // ranks.
 struct ChainedOptimizer::Totals {
-  std::array<std::string, 2> names{"muon", "adam"};
+  std::array<std::string, 2> names{"muon", "adam"};  // Muon and the scalar optimizer
   std::array<GroupStats, 2> stats{};
 
   void add(const ChainedChild& child) {
@@ -75,6 +75,7 @@ struct ChainedOptimizer::Totals {
       total.matrices += group.matrices;
       total.elements += group.elements;
       total.update_square_sum += group.update_square_sum;
+      total.factor_sum += group.factor_sum;
     }
   }
 };
@@ -93,9 +94,11 @@ StepResult ChainedOptimizer::step() {
     return result;
   }
   result.clip_coefficient = clip_coefficient(result.grad_norm, parts_.clip_grad);
+  const std::optional<SquareSum> observed = observe(stepped, result.clip_coefficient);
   Totals totals;
+  totals.names[1] = parts_.scalar_optimizer;
   for (size_t phase = 0; phase < parts_.phases.size(); ++phase) {
-    run_phase(parts_.phases[phase], stepped, result.clip_coefficient, totals);
+    run_phase(parts_.phases[phase], stepped, result.clip_coefficient, observed, totals);
     if (parts_.exchange) parts_.exchange->start_param_gather(phase);
   }
   if (parts_.exchange) parts_.exchange->finish_step();
@@ -117,8 +120,28 @@ ExactSum ChainedOptimizer::sum_of_squares(const std::vector<bool>& stepped) cons
   return ExactSum::from_record(record);
 }
 
+// What the children take in of all gradients before the first update, over all ranks. Those of a
+// run are the same on every rank, so that all exchange or none does.
+std::optional<SquareSum> ChainedOptimizer::observe(const std::vector<bool>& stepped, double scale) {
+  std::optional<SquareSum> total;
+  for (auto& child : parts_.children) {
+    if (!child.optimizer->observes()) continue;
+    auto own = [&](size_t i) {
+      return stepped[i] && &owner(parts_.pieces[i].param) == child.optimizer.get();
+    };
+    for (size_t i = 0; i < stepped.size(); ++i)
+      if (own(i)) lend_gradient(parts_.pieces[i]);
+    total = child.optimizer->observe({.grad_scale = scale});
+    for (size_t i = 0; i < stepped.size(); ++i)
+      if (own(i)) take_gradient_back(parts_.pieces[i]);
+  }
+  if (total && parts_.exchange) add_over_ranks(*parts_.exchange, {&total->count}, {&total->sum});
+  return total;
+}
+
 void ChainedOptimizer::run_phase(const std::vector<size_t>& phase, const std::vector<bool>& stepped,
-                                 double scale, Totals& totals) {
+                                 double scale, const std::optional<SquareSum>& observed,
+                                 Totals& totals) {
   for (size_t i : phase)
     if (stepped[i]) lend_gradient(parts_.pieces[i]);
   for (auto& child : parts_.children) {
@@ -126,7 +149,7 @@ void ChainedOptimizer::run_phase(const std::vector<size_t>& phase, const std::ve
       return stepped[i] && &owner(parts_.pieces[i].param) == child.optimizer.get();
     });
     if (!any) continue;
-    child.optimizer->step_with({.grad_scale = scale});
+    child.optimizer->step_with({.grad_scale = scale, .observed = observed});
     totals.add(child);
   }
   for (size_t i : phase)
@@ -140,9 +163,13 @@ void ChainedOptimizer::lend_gradient(const OwnedPiece& piece) {
   piece.master.mutable_grad() = piece.grad.defined() ? piece.grad : param.grad();
 }
 
+void ChainedOptimizer::take_gradient_back(const OwnedPiece& piece) {
+  if (!piece.master.is_same(parts_.params[piece.param].tensor)) piece.master.mutable_grad().reset();
+}
+
 void ChainedOptimizer::write_back(const OwnedPiece& piece) {
   if (piece.master.is_same(parts_.params[piece.param].tensor)) return;
-  piece.master.mutable_grad().reset();
+  take_gradient_back(piece);
   if (piece.target.defined()) piece.target.copy_(piece.master);
 }
 
@@ -154,13 +181,18 @@ void ChainedOptimizer::report(const std::vector<bool>& stepped, Totals& totals,
   for (size_t i = 0; i < stepped.size(); ++i) {
     if (!stepped[i]) continue;
     due += parts_.pieces[i].matrices;
-    result.ns_calls += parts_.pieces[i].counted ? parts_.pieces[i].matrices : 0;
+    result.ns_calls += parts_.pieces[i].counts_matrices ? parts_.pieces[i].matrices : 0;
   }
   check(totals.stats[0].matrices == due,
         "this step orthogonalized {} matrices where {} logical matrices of Muon have a gradient: "
         "the weights are not to be trusted",
         totals.stats[0].matrices, due);
-  if (parts_.exchange) add_over_ranks(*parts_.exchange, result.ns_calls, totals.stats);
+  GroupStats &muon = totals.stats[0], &scalar = totals.stats[1];
+  if (parts_.exchange)
+    add_over_ranks(*parts_.exchange, {&result.ns_calls, &muon.elements, &scalar.elements},
+                   {&muon.update_square_sum, &scalar.update_square_sum, &muon.factor_sum});
+  if (muon.elements > 0)
+    result.extra_scale_factor = muon.factor_sum / static_cast<double>(muon.elements);
   if (!parts_.measure_update_rms) return;
   for (size_t k = 0; k < totals.names.size(); ++k)
     if (child(totals.names[k]) != nullptr || totals.stats[k].elements > 0)
@@ -195,7 +227,8 @@ void ChainedOptimizer::scale_rows(const std::string& name, const at::Tensor& fac
 }
 
 bool ChainedOptimizer::has_master(size_t param) const {
-  return parts_.params[param].tensor.scalar_type() == at::kBFloat16;
+  const bool wanted = parts_.muon_masters || parts_.routes[param].optimizer != "muon";
+  return wanted && parts_.params[param].tensor.scalar_type() == at::kBFloat16;
 }
 
 int64_t ChainedOptimizer::state_bytes() const {

@@ -72,10 +72,16 @@ std::vector<ChainedOptimizer::StateEntry> ChainedOptimizer::local_state() const 
 }
 
 std::vector<ChainedOptimizer::StateEntry> ChainedOptimizer::everyones_state() const {
-  if (!parts_.exchange) return local_state();
-  std::vector<StateEntry> all;
-  for (const auto& bytes : parts_.exchange->all_gather_bytes(pack_state(local_state())))
-    for (auto& entry : unpack_state(bytes)) all.push_back(std::move(entry));
+  const auto& exchange = parts_.exchange;
+  std::vector<StateEntry> own = local_state(), all;
+  if (!exchange) return own;
+  for (size_t set = 0; set < exchange->replica_sets(); ++set) {
+    std::vector<StateEntry> members;
+    for (const auto& entry : own)
+      if (exchange->replica_set(entry.piece.param) == set) members.push_back(entry);
+    for (const auto& bytes : exchange->all_gather_bytes(set, pack_state(members)))
+      for (auto& entry : unpack_state(bytes)) all.push_back(std::move(entry));
+  }
   return all;
 }
 

@@ -25,10 +25,11 @@ struct OwnedPiece {
   at::Tensor grad = {};
   // Where the master is rounded into after a step; undefined: the master is the parameter's memory.
   at::Tensor target = {};
-  // False on all ranks but one where several update the same elements: those count once in norms
-  // and numbers.
+  // False on all ranks but one where several update the same elements: they enter the norm once.
   bool counted = true;
   int64_t matrices = 0;  // logical matrices that Muon orthogonalizes in it; 0 for AdamW
+  // False on all ranks but one that orthogonalize the same matrix, or shares of it.
+  bool counts_matrices = true;
 };
 
 // What the ranks of a training do together around the optimizers' work. Every method is collective
@@ -52,8 +53,14 @@ class StepExchange {
   virtual void gather_param(size_t param) = 0;
   // Local: gradients become zero, and none counts as arrived.
   virtual void zero_grad() = 0;
-  // The bytes of all ranks that share this rank's parameters, in rank order.
-  virtual std::vector<std::vector<char>> all_gather_bytes(const std::vector<char>& own) = 0;
+
+  // Parameters fall into sets that are replicated over the same ranks (dense, expert). Local: how
+  // many sets there are, and the one of a parameter.
+  virtual size_t replica_sets() const = 0;
+  virtual size_t replica_set(size_t param) const = 0;
+  // The bytes of all ranks that hold the parameters of a set, in rank order.
+  virtual std::vector<std::vector<char>> all_gather_bytes(size_t set,
+                                                          const std::vector<char>& own) = 0;
 };
 
 }  // namespace muoncore::optim
