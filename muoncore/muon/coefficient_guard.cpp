@@ -23,8 +23,10 @@ double map_singular_value(const std::vector<Coefficients>& steps, double s) {
 }
 
 MapProperties map_properties(const std::vector<Coefficients>& steps) {
-  MapProperties p{1.0, map_singular_value(steps, 1.0), 1e300, -1e300, 2.0};
+  MapProperties p{1.0, map_singular_value(steps, 1.0), 0.0, 1e300, -1e300, 2.0};
   for (const Coefficients& k : steps) p.slope *= k.a;
+  p.half = 0.1 / p.slope;  // f rises by no more than its slope at zero, up to the first bend
+  while (map_singular_value(steps, p.half) < 0.5) p.half *= 1.0001;
   for (int i = 0; i <= 99 * kGrid; ++i) {
     const double f = map_singular_value(steps, 0.01 + 0.99 * i / (99.0 * kGrid));
     p.low = std::min(p.low, f);

@@ -18,6 +18,7 @@ double map_singular_value(const std::vector<Coefficients>& steps, double s);
 struct MapProperties {
   double slope;   // f'(0), the product of all a: how much the smallest directions grow
   double at_one;  // f(1): what a matrix of rank one becomes
+  double half;    // least s with f(s) >= 0.5: smaller directions come out too small
   double low;     // least and greatest f on [0.01, 1]
   double high;
   double divergence_radius;  // least s > 1 with |f(s)| > 2 (searched to 2; 2 when there is none)

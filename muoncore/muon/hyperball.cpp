@@ -9,11 +9,11 @@ namespace muoncore::muon {
 
 at::Tensor factor_to_norm(const at::Tensor& x, const at::Tensor& length, double eps) {
   const at::Tensor norm = matrix_norm(x);
-  return at::where(norm.gt(eps), length / norm, 0.0);
+  return at::where(norm.gt(eps), length / norm, 0.0).to(x.scalar_type());
 }
 
 at::Tensor factor_to_norm(const at::Tensor& x, double length, double eps) {
-  return factor_to_norm(x, at::full({}, length, x.options()), eps);
+  return factor_to_norm(x, at::full({}, length, x.options().dtype(at::kDouble)), eps);
 }
 
 }  // namespace muoncore::muon

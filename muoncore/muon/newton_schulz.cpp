@@ -82,7 +82,7 @@ std::vector<Coefficients> resolve_coefficients(const NewtonSchulzOptions& o) {
   check(!custom || !o.custom_coefficients.empty(),
         "coefficient type custom needs custom coefficients: at least one (a, b, c) triple");
   if (custom) {
-    auto steps = iterate_coefficients(o.custom_coefficients, IterationMode::kCycle, o.steps);
+    auto steps = iterate_coefficients(o.custom_coefficients, o.custom_mode, o.steps);
     if (!o.upstream_exact) {
       const double largest = o.precision == MatmulPrecision::kMedium ? kLargestBf16 : kLargestFp32;
       check_singular_value_map(steps, largest,

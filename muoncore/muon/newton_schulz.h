@@ -24,7 +24,8 @@ MatmulPrecision parse_matmul_precision(std::string_view text);  // throws, namin
 
 struct NewtonSchulzOptions {
   std::string coefficient_type = "quintic";       // a name of coefficients.h, or "custom"
-  std::vector<Coefficients> custom_coefficients;  // for "custom" only; cycled
+  std::vector<Coefficients> custom_coefficients;  // for "custom" only
+  IterationMode custom_mode = IterationMode::kCycle;
   int64_t steps = 5;
   MatmulPrecision precision = MatmulPrecision::kHighest;
   // Absent: scale-free normalization (any scale that fp32 can hold gives the same direction, an

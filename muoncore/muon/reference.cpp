@@ -88,9 +88,9 @@ Matrix orthogonalize(Matrix x, const NewtonSchulzOptions& o) {
   return transposed ? transpose(x) : x;
 }
 
-}  // namespace
-
-at::Tensor newton_schulz(const at::Tensor& input, const NewtonSchulzOptions& options) {
+// Every slice of x through `stage`.
+template <typename Stage>
+at::Tensor per_slice(const at::Tensor& input, Stage stage) {
   check(input.dim() == 2 || input.dim() == 3, "the reference takes 2 or 3 dimensions, got {}",
         input.dim());
   at::Tensor x = input.detach().to(at::kDouble).contiguous();
@@ -99,10 +99,93 @@ at::Tensor newton_schulz(const at::Tensor& input, const NewtonSchulzOptions& opt
   for (int64_t start = 0; start < x.numel(); start += size) {
     Matrix slice(rows, cols);
     std::copy_n(x.const_data_ptr<double>() + start, size, slice.at.begin());
-    const Matrix result = orthogonalize(std::move(slice), options);
+    const Matrix result = stage(std::move(slice));
     std::copy_n(result.at.begin(), size, out.mutable_data_ptr<double>() + start);
   }
   return out;
+}
+
+std::vector<double> row_squares(const Matrix& x) {
+  std::vector<double> out(static_cast<size_t>(x.rows), 0.0);
+  for (int64_t i = 0; i < x.rows; ++i)
+    for (int64_t j = 0; j < x.cols; ++j) out[static_cast<size_t>(i)] += x(i, j) * x(i, j);
+  return out;
+}
+
+void divide_rows(Matrix& x, const std::vector<double>& squares, double eps) {
+  for (int64_t i = 0; i < x.rows; ++i)
+    for (int64_t j = 0; j < x.cols; ++j)
+      x(i, j) /= std::sqrt(squares[static_cast<size_t>(i)] + eps);
+}
+
+void divide_columns(Matrix& x, const std::vector<double>& squares, double eps) {
+  Matrix turned = transpose(x);
+  divide_rows(turned, squares, eps);
+  x = transpose(turned);
+}
+
+Matrix equilibrate(Matrix x, bool rows, bool columns) {
+  const double rms = norm(x) / std::sqrt(static_cast<double>(x.at.size()));
+  if (rms == 0) return x;
+  for (double& v : x.at) v /= rms;
+  const auto of_rows = row_squares(x), of_columns = row_squares(transpose(x));
+  if (rows) divide_rows(x, of_rows, 1e-8);
+  if (columns) divide_columns(x, of_columns, 1e-8);
+  return x;
+}
+
+Matrix renormalize(Matrix x, const std::vector<bool>& rows_then) {
+  for (bool rows : rows_then) {
+    if (rows)
+      divide_rows(x, row_squares(x), 1e-7);
+    else
+      divide_columns(x, row_squares(transpose(x)), 1e-7);
+  }
+  return x;
+}
+
+Matrix to_frobenius(Matrix x) {
+  const double length = norm(x), due = std::sqrt(static_cast<double>(std::min(x.rows, x.cols)));
+  for (double& v : x.at) v = length > 1e-7 ? v * due / length : 0;
+  return x;
+}
+
+}  // namespace
+
+at::Tensor newton_schulz(const at::Tensor& input, const NewtonSchulzOptions& options) {
+  return per_slice(input, [&](Matrix x) { return orthogonalize(std::move(x), options); });
+}
+
+at::Tensor pre_transform(const at::Tensor& input, PreTransform transform) {
+  return per_slice(input, [&](Matrix x) {
+    if (transform == PreTransform::kNone) return x;
+    if (transform == PreTransform::kSign) {
+      for (double& v : x.at) v = v > 0 ? 1 : v < 0 ? -1 : 0;
+      return x;
+    }
+    return equilibrate(std::move(x), transform != PreTransform::kMuonEqColumns,
+                       transform != PreTransform::kMuonEqRows);
+  });
+}
+
+at::Tensor post_transform(const at::Tensor& input, PostTransform transform) {
+  return per_slice(input, [&](Matrix x) {
+    switch (transform) {
+      case PostTransform::kNone:
+        return x;
+      case PostTransform::kRows:
+        return renormalize(std::move(x), {true});
+      case PostTransform::kColumns:
+        return renormalize(std::move(x), {false});
+      case PostTransform::kColumnsRows:
+        return renormalize(std::move(x), {false, true});
+      case PostTransform::kRowsColumns:
+        return renormalize(std::move(x), {true, false});
+      case PostTransform::kFrobenius:
+        return to_frobenius(std::move(x));
+    }
+    fail("post-transform {} does not exist", static_cast<int>(transform));
+  });
 }
 
 at::Tensor polar_factor(const at::Tensor& x, double rcond) {

@@ -19,7 +19,7 @@ void normalize_neurons_(const at::Tensor& update_, const at::Tensor& v_, double 
   v_.lerp_(update_.square().mean(at::IntArrayRef({side}), /*keepdim=*/true), 1 - beta2);
   at::Tensor before = matrix_norm(update_);
   update_.mul_(v_.clamp_min(eps).rsqrt());
-  update_.mul_(before / matrix_norm(update_).clamp_min(eps));
+  update_.mul_((before / matrix_norm(update_).clamp_min(eps)).to(update_.scalar_type()));
 }
 
 }  // namespace
@@ -40,8 +40,12 @@ std::vector<int64_t> second_moment_shape(SecondMoment method, at::IntArrayRef ma
   return shape;
 }
 
+at::ScalarType second_moment_dtype(SecondMoment method, at::ScalarType update) {
+  return method == SecondMoment::kNamo ? at::kDouble : update;
+}
+
 at::Tensor matrix_norm(const at::Tensor& x) {
-  return at::linalg_vector_norm(x, 2, at::IntArrayRef({-2, -1}), /*keepdim=*/true);
+  return at::linalg_vector_norm(x, 2, at::IntArrayRef({-2, -1}), /*keepdim=*/true, at::kDouble);
 }
 
 void apply_second_moment_(const at::Tensor& update_, const at::Tensor& v_, SecondMoment method,
@@ -58,7 +62,7 @@ void apply_second_moment_(const at::Tensor& update_, const at::Tensor& v_, Secon
       return normalize_neurons_(update_, v_, beta2, eps);
     case SecondMoment::kNamo:
       v_.lerp_(grad_norm.square(), 1 - beta2);
-      update_.mul_(matrix_norm(direction) / v_.sqrt().add_(eps));
+      update_.mul_((matrix_norm(direction) / v_.sqrt().add_(eps)).to(update_.scalar_type()));
       return;
   }
 }

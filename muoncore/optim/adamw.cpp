@@ -2,6 +2,7 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/mul.h>
@@ -140,8 +141,14 @@ void AdamW::step_param(const at::Tensor& param, const AdamWOptions& options, con
     auto part = [&](const at::Tensor& whole) { return whole.narrow(0, at, length); };
     at::Tensor g = part(grad).to(p.scalar_type());
     if (args.grad_scale != 1.0) g = at::mul(g, args.grad_scale);
-    at::_fused_adamw_({part(p)}, {g}, {part(m)}, {part(v)}, {}, {step}, options.lr(), beta1, beta2,
-                      options.weight_decay(), options.eps(), /*amsgrad=*/false, /*maximize=*/false);
+    if (options.decoupled_weight_decay())
+      at::_fused_adamw_({part(p)}, {g}, {part(m)}, {part(v)}, {}, {step}, options.lr(), beta1,
+                        beta2, options.weight_decay(), options.eps(), /*amsgrad=*/false,
+                        /*maximize=*/false);
+    else
+      at::_fused_adam_({part(p)}, {g}, {part(m)}, {part(v)}, {}, {step}, options.lr(), beta1, beta2,
+                       options.weight_decay(), options.eps(), /*amsgrad=*/false,
+                       /*maximize=*/false);
   }
   stats.elements += p.numel();
   if (measure_update_rms_) stats.update_square_sum += update_square_sum(state, options);

@@ -4,6 +4,9 @@
 //   p <- p - lr * weight_decay * p;  m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2
 //   p <- p - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 //
+// With `decoupled_weight_decay` off it is Adam: g + weight_decay * p enters the moments in place of
+// g, and nothing else shrinks p (torch.optim.Adam; Megatron's decoupled_weight_decay=False).
+//
 // Source: Loshchilov, Hutter, "Decoupled Weight Decay Regularization", algorithm 2, as in
 // torch.optim.AdamW.
 #pragma once
@@ -25,6 +28,7 @@ struct AdamWOptions : public torch::optim::OptimizerCloneableOptions<AdamWOption
   TORCH_ARG(betas_t, betas) = std::make_tuple(0.9, 0.999);
   TORCH_ARG(double, eps) = 1e-8;
   TORCH_ARG(double, weight_decay) = 1e-2;
+  TORCH_ARG(bool, decoupled_weight_decay) = true;
 
  public:
   void serialize(torch::serialize::InputArchive& archive) override;

@@ -47,7 +47,7 @@ struct ChainedGroup {
 
 // One optimizer of the chain.
 struct ChainedChild {
-  std::string name;  // "muon", "adam"
+  std::string name;  // "muon", "adam", "lion"
   std::unique_ptr<ManagedOptimizer> optimizer;
 };
 
@@ -65,7 +65,9 @@ class ChainedOptimizer {
     std::vector<std::vector<size_t>> phases;
     std::shared_ptr<StepExchange> exchange;  // none: one rank, gradients are the parameters' .grad
     double clip_grad = 1.0;
-    double extra_scale_factor = 1.0;  // Muon's, resolved; for reports
+    double extra_scale_factor = 1.0;        // Muon's constant, resolved; for reports
+    std::string scalar_optimizer = "adam";  // name of the child beside Muon
+    bool muon_masters = true;               // false: bf16 matrices of Muon's have none
     bool measure_update_rms = true;
   };
   explicit ChainedOptimizer(Parts parts);
@@ -126,9 +128,11 @@ class ChainedOptimizer {
   bool has_master(size_t param) const;
   ManagedOptimizer& owner(size_t param) const;
   ExactSum sum_of_squares(const std::vector<bool>& stepped) const;
+  std::optional<SquareSum> observe(const std::vector<bool>& stepped, double scale);
   void run_phase(const std::vector<size_t>& phase, const std::vector<bool>& stepped, double scale,
-                 Totals& totals);
+                 const std::optional<SquareSum>& observed, Totals& totals);
   void lend_gradient(const OwnedPiece& piece);
+  void take_gradient_back(const OwnedPiece& piece);
   void write_back(const OwnedPiece& piece);
   void report(const std::vector<bool>& stepped, Totals& totals, StepResult& result) const;
   void put_state(const OwnedPiece& piece, const ParamState& state);

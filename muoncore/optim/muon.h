@@ -1,8 +1,10 @@
 // Muon as a real torch optimizer. For each matrix:
 //   p <- decay(p);  M <- lerp(M, g, 1 - momentum);  U = nesterov ? lerp(g, M, momentum) : M
-//   p <- p - lr * extra_scale_factor * scale(rows, cols) * second_moment(newton_schulz(U))
-// Sources: Emerging-Optimizers 0.3.0 (OrthogonalizedOptimizer, AdaptiveMuon), Megatron-Core 0.19.2
-// (TensorParallelMuon).
+//   O = second_moment(post(newton_schulz(pre(U))))
+//   p <- p - lr * extra_scale_factor * scale(rows, cols) * O
+// Each stage is a file of muon/, with its variants and their sources. The order is that of
+// Emerging-Optimizers 0.3.0 (OrthogonalizedOptimizer, AdaptiveMuon, MuonHyperball) and
+// Megatron-Core 0.19.2 (TensorParallelMuon).
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -11,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -23,9 +26,11 @@ namespace muoncore::optim {
 // Defaults: Megatron's and verl's. Words and numbers are checked when a group is added and again at
 // each step.
 struct MuonOptions : public torch::optim::OptimizerCloneableOptions<MuonOptions> {
+  using betas_t = std::tuple<double, double>;
   MuonOptions(double lr = 3e-4);  // NOLINT(google-explicit-constructor): as torch's own options
   TORCH_ARG(double, lr) = 3e-4;
-  TORCH_ARG(double, momentum) = 0.95;  // in [0, 1)
+  TORCH_ARG(double, momentum) = 0.95;             // in [0, 1)
+  TORCH_ARG(std::string, momentum_kind) = "ema";  // ema, classical
   TORCH_ARG(bool, nesterov) = false;
   TORCH_ARG(double, weight_decay) = 0.01;
   // none, decoupled, independent, palm, l2, cautious
@@ -33,13 +38,27 @@ struct MuonOptions : public torch::optim::OptimizerCloneableOptions<MuonOptions>
   // A name of muon/coefficients.h, or custom; then a, b, c of each step.
   TORCH_ARG(std::string, coefficient_type) = "quintic";
   TORCH_ARG(std::vector<double>, custom_coefficients) = {};
+  TORCH_ARG(std::string, custom_iteration_mode) = "cycle";  // or repeat_last
   TORCH_ARG(int64_t, num_ns_steps) = 5;
   TORCH_ARG(std::string, fp32_matmul_prec) = "medium";  // highest, high: fp32; medium: bf16
   TORCH_ARG(std::string, scale_mode) = "spectral";      // muon/scale_mode.h
   TORCH_ARG(double, extra_scale_factor) = 1.0;          // > 0
+  TORCH_ARG(std::string, pre_transform) = "none";       // muon/pre_transform.h
+  TORCH_ARG(std::string, post_transform) = "none";      // muon/post_transform.h
   TORCH_ARG(std::string, moment2_method) = "none";      // muon/second_moment.h
   TORCH_ARG(double, beta2) = 0.95;                      // of the second moment, in [0, 1)
   TORCH_ARG(double, moment2_eps) = 1e-8;                // > 0
+  // muon/hyperball.h; sets the size of an update in place of scale_mode and extra_scale_factor.
+  TORCH_ARG(bool, hyperball) = false;
+  // none, or a factor that follows AdamW's update RMS beside extra_scale_factor (rms_match.h):
+  // bias_corrected, measured. match_betas and match_eps are that AdamW's.
+  TORCH_ARG(std::string, adamw_match) = "none";
+  TORCH_ARG(betas_t, match_betas) = std::make_tuple(0.9, 0.999);
+  TORCH_ARG(double, match_eps) = 1e-8;
+  // bf16 parameters (all must be, and have a name) are rounded by muon/rounding.h, keyed by (seed,
+  // step of the parameter, its name), not to the nearest.
+  TORCH_ARG(bool, stochastic_rounding) = false;
+  TORCH_ARG(int64_t, seed) = 0;
   // Absent: scale-free normalization; else upstream's x / max(norm, ns_eps).
   TORCH_ARG(std::optional<double>, ns_eps) = std::nullopt;
   // Upstream's coefficient sets without safety factor or guard.
@@ -52,7 +71,7 @@ struct MuonOptions : public torch::optim::OptimizerCloneableOptions<MuonOptions>
   void set_lr(const double lr) override;
 };
 
-// Throws Error for a value that Muon cannot work with.
+// Throws Error for a value that Muon cannot work with, and for two that contradict each other.
 void check_options(const MuonOptions& options);
 
 struct MuonParamState : public torch::optim::OptimizerCloneableParamState<MuonParamState> {
@@ -60,6 +79,13 @@ struct MuonParamState : public torch::optim::OptimizerCloneableParamState<MuonPa
   // Undefined without a second moment; else flat: the v of each logical matrix
   // (muon/second_moment.h), one after another.
   TORCH_ARG(torch::Tensor, second_moment);
+  // Undefined without hyperball; else flat, fp64: the norm that each logical matrix started with.
+  TORCH_ARG(torch::Tensor, radius);
+  // Undefined where nothing depends on it; else an fp32 scalar, the number of steps taken.
+  TORCH_ARG(torch::Tensor, step);
+  // Undefined but under adamw_match measured: AdamWShadow's (rms_match.h).
+  TORCH_ARG(torch::Tensor, shadow_exp_avg);
+  TORCH_ARG(torch::Tensor, shadow_exp_avg_sq);
 
  public:
   void serialize(torch::serialize::InputArchive& archive) override;
@@ -101,12 +127,15 @@ class Muon : public ManagedOptimizer {
   void set_spec(const torch::Tensor& param, const ParamSpec& spec);
 
   void step_with(const StepArgs& args) override;
+  bool observes() const override;  // under adamw_match measured
+  SquareSum observe(const StepArgs& args) override;
   int64_t state_bytes() const override;
 
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;  // momentum of another dtype is cast
 
-  // "momentum_buffer", and "second_moment" where there is one.
+  // "momentum_buffer" and, where the parameter's options ask for them, "second_moment", "radius",
+  // "step", "shadow_exp_avg", "shadow_exp_avg_sq". What is set must hold just these.
   ParamState param_state(const at::Tensor& param) const override;
   void set_param_state(const at::Tensor& param, const ParamState& state) override;
   double weight_decay(size_t group) const override;
@@ -135,6 +164,11 @@ class Muon : public ManagedOptimizer {
   // a step small.
   virtual int64_t elements_per_call() const;
 
+  // Whether other ranks take part in a parameter's update. Those parameters come in calls of
+  // orthogonalize of their own, so that the calls do not depend on what else a rank holds. Here:
+  // none.
+  virtual bool is_shared(const ParamSpec& spec) const;
+
   // As set_spec took it; a default one where it was not called.
   const ParamSpec& spec_of(const at::Tensor& param) const;
 
@@ -142,8 +176,10 @@ class Muon : public ManagedOptimizer {
   struct GroupStep;
 
   MuonParamState& state_of(const at::Tensor& param);
+  const MuonOptions& options_for(const at::Tensor& param) const;
+  void check_step() const;
   void apply_pending(GroupStep& step);
-  void step_group(size_t index, const StepArgs& args);
+  void step_group(size_t index, const StepArgs& args, const std::optional<SquareSum>& observed);
 
   std::unordered_map<void*, ParamSpec> specs_;  // by TensorImpl
 };

@@ -4,24 +4,78 @@
 #include <fmt/ranges.h>
 #include <torch/optim/serialize.h>
 
+#include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "muoncore/core/check.h"
 #include "muoncore/optim/muon.h"
+#include "muoncore/optim/muon_rule.h"
+#include "muoncore/optim/muon_update.h"
 
 namespace muoncore::optim {
 namespace {
 
-at::ScalarType momentum_dtype(const at::Tensor& param) {
-  return param.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+std::string shape_text(const at::Tensor& tensor) {
+  return tensor.defined() ? fmt::format("{}", fmt::join(tensor.sizes(), ", ")) : "undefined";
 }
 
-void check_momentum_shape(const at::Tensor& momentum, const at::Tensor& param) {
-  check(
-      momentum.defined() && momentum.sizes() == param.sizes(),
-      "momentum_buffer of shape [{}] does not fit a parameter of shape [{}]",
-      momentum.defined() ? fmt::format("{}", fmt::join(momentum.sizes().vec(), ", ")) : "undefined",
-      fmt::join(param.sizes().vec(), ", "));
+void check_shape(const char* name, const at::Tensor& tensor, at::IntArrayRef shape,
+                 const at::Tensor& param) {
+  check(tensor.defined() && tensor.sizes() == shape,
+        "{} of shape [{}] does not fit a parameter of shape [{}]", name, shape_text(tensor),
+        shape_text(param));
+}
+
+// Those of the shapes that do not depend on the blocks; the rest is checked where it is cut up.
+void check_shapes(const MuonParamState& state, const at::Tensor& param, const ParamSpec& spec) {
+  check_shape("momentum_buffer", state.momentum_buffer(), param.sizes(), param);
+  if (state.step().defined()) check_shape("step", state.step(), {}, param);
+  if (!state.shadow_exp_avg().defined()) return;
+  std::vector<int64_t> sample = muon_shape(param, spec);
+  sample.end()[-2] = static_cast<int64_t>(sampled_rows(sample.end()[-2]).size());
+  check_shape("shadow_exp_avg", state.shadow_exp_avg(), sample, param);
+  check_shape("shadow_exp_avg_sq", state.shadow_exp_avg_sq(), sample, param);
+}
+
+at::ScalarType state_dtype(std::string_view name, const at::Tensor& param, const MuonRule& rule) {
+  if (name == "step") return at::kFloat;
+  if (name == "momentum_buffer") return muon_compute_dtype(param);
+  if (name == "second_moment")
+    return muon::second_moment_dtype(rule.moment2, muon_compute_dtype(param));
+  return at::kDouble;
+}
+
+// A state is all that the options ask for, or it is that of other options: nothing is made up.
+void check_names(const std::vector<std::string>& held, const MuonRule& rule) {
+  const std::vector<std::string> due = rule.state_names();
+  for (const std::string& name : held)
+    check(std::find(due.begin(), due.end(), name) != due.end(),
+          "with these options the state of a Muon parameter is {}; got {} too",
+          fmt::join(due, ", "), name);
+  for (const std::string& name : due)
+    check(std::find(held.begin(), held.end(), name) != held.end(),
+          "with these options the state of a Muon parameter is {}: {} is missing",
+          fmt::join(due, ", "), name);
+}
+
+template <typename State>
+auto tensors_of(State& state) {
+  using Slot = std::pair<const char*, decltype(&state.momentum_buffer())>;
+  return std::array<Slot, 6>{{{"momentum_buffer", &state.momentum_buffer()},
+                              {"second_moment", &state.second_moment()},
+                              {"radius", &state.radius()},
+                              {"step", &state.step()},
+                              {"shadow_exp_avg", &state.shadow_exp_avg()},
+                              {"shadow_exp_avg_sq", &state.shadow_exp_avg_sq()}}};
+}
+
+std::vector<std::string> held_names(const MuonParamState& state) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors_of(state))
+    if (tensor->defined()) names.emplace_back(name);
+  return names;
 }
 
 }  // namespace
@@ -47,6 +101,16 @@ void MuonOptions::serialize(torch::serialize::OutputArchive& archive) const {
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(moment2_eps);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(ns_eps);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(upstream_exact);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(momentum_kind);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(custom_iteration_mode);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(pre_transform);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(post_transform);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(hyperball);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(adamw_match);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(match_betas);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(match_eps);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(stochastic_rounding);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(seed);
 }
 
 void MuonOptions::serialize(torch::serialize::InputArchive& archive) {
@@ -66,39 +130,78 @@ void MuonOptions::serialize(torch::serialize::InputArchive& archive) {
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, moment2_eps);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG_OPTIONAL(double, ns_eps);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(bool, upstream_exact);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::string, momentum_kind);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::string, custom_iteration_mode);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::string, pre_transform);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::string, post_transform);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(bool, hyperball);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::string, adamw_match);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(betas_t, match_betas);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, match_eps);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(bool, stochastic_rounding);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(int64_t, seed);
 }
 
 void MuonParamState::serialize(torch::serialize::OutputArchive& archive) const {
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(momentum_buffer);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(second_moment);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(radius);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(step);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(shadow_exp_avg);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(shadow_exp_avg_sq);
 }
 
 void MuonParamState::serialize(torch::serialize::InputArchive& archive) {
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, momentum_buffer);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, second_moment);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, radius);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, step);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, shadow_exp_avg);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, shadow_exp_avg_sq);
+}
+
+const MuonOptions& Muon::options_for(const at::Tensor& param) const {
+  for (const auto& group : param_groups_)
+    for (const at::Tensor& p : group.params())
+      if (p.is_same(param)) return static_cast<const MuonOptions&>(group.options());
+  fail("a state was given to a Muon that does not update its parameter of shape [{}]",
+       shape_text(param));
 }
 
 ParamState Muon::param_state(const at::Tensor& param) const {
   auto it = state_.find(param.unsafeGetTensorImpl());
   if (it == state_.end()) return {};
-  const auto& held = static_cast<const MuonParamState&>(*it->second);
-  ParamState state{{"momentum_buffer", held.momentum_buffer()}};
-  if (held.second_moment().defined()) state.emplace("second_moment", held.second_moment());
+  ParamState state;
+  for (const auto& [name, tensor] : tensors_of(static_cast<const MuonParamState&>(*it->second)))
+    if (tensor->defined()) state.emplace(name, *tensor);
   return state;
 }
 
 void Muon::set_param_state(const at::Tensor& param, const ParamState& state) {
+  std::vector<std::string> held;
+  for (const auto& [name, tensor] : state) held.push_back(name);
+  const MuonRule rule = resolve_rule(options_for(param));
+  check_names(held, rule);
   auto fresh = std::make_unique<MuonParamState>();
-  for (const auto& [name, tensor] : state) {
-    check(name == "momentum_buffer" || name == "second_moment",
-          "the state of a Muon parameter is momentum_buffer and second_moment, got {}", name);
-    check(tensor.scalar_type() == momentum_dtype(param), "{} must be {}, got {}", name,
-          at::toString(momentum_dtype(param)), at::toString(tensor.scalar_type()));
-    name == "momentum_buffer" ? fresh->momentum_buffer(tensor) : fresh->second_moment(tensor);
+  for (const auto& [name, slot] : tensors_of(*fresh)) {
+    const auto found = state.find(name);
+    if (found == state.end()) continue;
+    const at::ScalarType dtype = state_dtype(name, param, rule);
+    check(found->second.scalar_type() == dtype, "{} must be {}, got {}", name, at::toString(dtype),
+          at::toString(found->second.scalar_type()));
+    *slot = found->second;
   }
-  check(fresh->momentum_buffer().defined(), "the state of a Muon parameter lacks momentum_buffer");
-  check_momentum_shape(fresh->momentum_buffer(), param);
+  check_shapes(*fresh, param, spec_of(param));
   state_[param.unsafeGetTensorImpl()] = std::move(fresh);
+}
+
+int64_t Muon::state_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& entry : state_)
+    for (const auto& [name, tensor] : tensors_of(static_cast<const MuonParamState&>(*entry.second)))
+      if (tensor->defined() && std::string_view(name) != "step")
+        bytes += static_cast<int64_t>(tensor->nbytes());
+  return bytes;
 }
 
 void Muon::save(torch::serialize::OutputArchive& archive) const {
@@ -109,14 +212,19 @@ void Muon::load(torch::serialize::InputArchive& archive) {
   at::NoGradGuard no_grad;
   torch::optim::serialize<MuonParamState, MuonOptions>(archive, *this);
   for (const auto& group : param_groups_) {
-    check_options(static_cast<const MuonOptions&>(group.options()));
+    const MuonRule rule = resolve_rule(static_cast<const MuonOptions&>(group.options()));
     for (const at::Tensor& param : group.params()) {
       auto it = state_.find(param.unsafeGetTensorImpl());
       if (it == state_.end()) continue;
       auto& state = static_cast<MuonParamState&>(*it->second);
-      check_momentum_shape(state.momentum_buffer(), param);
-      for (at::Tensor* tensor : {&state.momentum_buffer(), &state.second_moment()})
-        if (tensor->defined()) *tensor = tensor->to(param.device(), momentum_dtype(param));
+      check_names(held_names(state), rule);
+      check_shapes(state, param, spec_of(param));
+      for (const auto& [name, tensor] : tensors_of(state)) {
+        if (!tensor->defined()) continue;
+        const bool counter = std::string_view(name) == "step";
+        *tensor = tensor->to(counter ? at::Device(at::kCPU) : param.device(),
+                             state_dtype(name, param, rule));
+      }
     }
   }
 }

@@ -38,6 +38,7 @@ struct Checker {
   void adam_only() const;
   void scalar_part() const;
   void muon() const;
+  void stages() const;
 };
 
 void Checker::base() const {
@@ -62,6 +63,10 @@ void Checker::adam_only() const {
   check(config.muon_matrix_layouts.empty() && !config.muon_qk_clip_tau,
         "{0}muon_matrix_layouts and {0}muon_qk_clip_tau need {0}optimizer: muon, not {1}", prefix,
         config.optimizer);
+  check(config.lion_betas == OptimizerConfig{}.lion_betas,
+        "{0}lion_beta1 and {0}lion_beta2 need {0}optimizer: muon with {0}muon_scalar_optimizer: "
+        "lion",
+        prefix);
   check(!config.muon_match_adamw_update_rms,
         "{0}muon_match_adamw_update_rms needs {0}optimizer: muon, not {1}", prefix,
         config.optimizer);
@@ -70,8 +75,15 @@ void Checker::adam_only() const {
 // What AdamW has of its own in a Muon run.
 void Checker::scalar_part() const {
   choice("muon_scalar_optimizer", config.muon_scalar_optimizer, {"adam", "adamw", "lion"});
-  check(config.muon_scalar_optimizer != "lion",
-        "{}muon_scalar_optimizer: lion is not supported yet: choose adam", prefix);
+  const bool lion = config.muon_scalar_optimizer == "lion";
+  for (double beta : config.lion_betas) below_one("lion_beta1, lion_beta2", beta);
+  check(lion || config.lion_betas == OptimizerConfig{}.lion_betas,
+        "{0}lion_beta1 and {0}lion_beta2 need {0}muon_scalar_optimizer: lion, not {1}", prefix,
+        config.muon_scalar_optimizer);
+  check(!lion || config.adam_decoupled_weight_decay,
+        "{0}adam_decoupled_weight_decay: false is Adam's; {0}muon_scalar_optimizer: lion has no "
+        "other weight decay than the decoupled one",
+        prefix);
   const double lr = config.adam_lr.value_or(config.lr);
   const double min_lr = config.adam_min_lr.value_or(config.min_lr);
   from_zero("adam_lr", lr);
@@ -87,10 +99,12 @@ void Checker::muon() const {
   choice("muon_scale_mode", config.muon_scale_mode, {"spectral", "unit_rms_norm", "shape_scaling"});
   std::vector<std::string> types;
   for (const auto& set : muoncore::muon::all_coefficient_sets()) types.push_back(set.name);
+  types.emplace_back("custom");
   choice("muon_coefficient_type", config.muon_coefficient_type, types);
   check(config.muon_num_ns_steps >= 1, "{}muon_num_ns_steps: {}: allowed are numbers from 1",
         prefix, config.muon_num_ns_steps);
-  choice("muon_tp_mode", config.muon_tp_mode, {"duplicated", "distributed", "blockwise"});
+  choice("muon_tp_mode", config.muon_tp_mode,
+         {"duplicated", "distributed", "layer_sharded", "blockwise"});
   choice("muon_fp32_matmul_prec", config.muon_fp32_matmul_prec, {"highest", "high", "medium"});
   choice("muon_ns_impl", config.muon_ns_impl, {"standard", "fast", "faster"});
   check(config.muon_ns_impl == "standard",
@@ -102,11 +116,47 @@ void Checker::muon() const {
   const double factor = config.muon_extra_scale_factor;
   range("muon_extra_scale_factor", factor, factor > 0.0 && std::isfinite(factor),
         "finite numbers above 0");
+  stages();
   resolved_extra_scale_factor(config, prefix);
-  muoncore::muon::NewtonSchulzOptions options;
-  options.coefficient_type = config.muon_coefficient_type;
-  options.steps = config.muon_num_ns_steps;
-  muoncore::muon::resolve_coefficients(options);  // refuses what diverges
+  check_options(muon_options(config, prefix));  // refuses what diverges
+}
+
+// What is said with the config's keys is said here; the rest Muon refuses itself.
+void Checker::stages() const {
+  choice("muon_bf16_params", config.muon_bf16_params, {"masters", "nearest", "stochastic"});
+  choice("muon_match_adamw_update_rms_mode", config.muon_match_adamw_update_rms_mode,
+         {"stationary", "bias_corrected", "measured"});
+  check(
+      config.muon_match_adamw_update_rms || config.muon_match_adamw_update_rms_mode == "stationary",
+      "{0}muon_match_adamw_update_rms_mode: {1} needs {0}muon_match_adamw_update_rms", prefix,
+      config.muon_match_adamw_update_rms_mode);
+  const bool custom = config.muon_coefficient_type == "custom";
+  check(custom == !config.muon_custom_coefficients.empty() &&
+            config.muon_custom_coefficients.size() % 3 == 0,
+        "{0}muon_custom_coefficients hold a, b, c of each step for {0}muon_coefficient_type: "
+        "custom: got {1} numbers with {2}",
+        prefix, config.muon_custom_coefficients.size(), config.muon_coefficient_type);
+  check(custom || config.muon_custom_iteration_mode == "cycle",
+        "{0}muon_custom_iteration_mode: {1} needs {0}muon_coefficient_type: custom, not {2}",
+        prefix, config.muon_custom_iteration_mode, config.muon_coefficient_type);
+  below_one("muon_moment2_beta2", config.muon_moment2_beta2);
+  range("muon_moment2_eps", config.muon_moment2_eps,
+        config.muon_moment2_eps > 0.0 && std::isfinite(config.muon_moment2_eps),
+        "finite numbers above 0");
+  if (!config.muon_hyperball) return;
+  const char* why =
+      "{0}muon_hyperball sets the size of every update by its matrix' norm: {0}{1} "
+      "would do nothing; leave it out";
+  check(!config.muon_match_adamw_update_rms, fmt::runtime(why), prefix,
+        "muon_match_adamw_update_rms");
+  check(config.muon_scale_mode == "spectral", fmt::runtime(why), prefix, "muon_scale_mode");
+  check(config.muon_extra_scale_factor == 1.0, fmt::runtime(why), prefix,
+        "muon_extra_scale_factor");
+  check(config.weight_decay == 0.0 && config.end_weight_decay.value_or(0.0) == 0.0 &&
+            config.start_weight_decay.value_or(0.0) == 0.0,
+        "{0}muon_hyperball keeps every matrix at its norm, which weight decay would only shrink in "
+        "vain: set {0}weight_decay=0 (and {0}adam_weight_decay for the others)",
+        prefix);
 }
 
 }  // namespace
@@ -128,15 +178,59 @@ void validate(const OptimizerConfig& config, const std::string& prefix) {
   checker.muon();
 }
 
+MuonOptions muon_options(const OptimizerConfig& c, const std::string& prefix) {
+  MuonOptions out(c.lr);
+  out.momentum(c.muon_momentum)
+      .momentum_kind(c.muon_momentum_kind)
+      .nesterov(c.muon_nesterov)
+      .weight_decay(c.weight_decay)
+      .weight_decay_method(c.muon_weight_decay_method)
+      .coefficient_type(c.muon_coefficient_type)
+      .custom_coefficients(c.muon_custom_coefficients)
+      .custom_iteration_mode(c.muon_custom_iteration_mode)
+      .num_ns_steps(c.muon_num_ns_steps)
+      .fp32_matmul_prec(c.muon_fp32_matmul_prec)
+      .ns_eps(c.muon_ns_eps)
+      .pre_transform(c.muon_pre_transform)
+      .post_transform(c.muon_post_transform)
+      .moment2_method(c.muon_moment2_method)
+      .beta2(c.muon_moment2_beta2)
+      .moment2_eps(c.muon_moment2_eps)
+      .hyperball(c.muon_hyperball)
+      .scale_mode(c.muon_scale_mode)
+      .extra_scale_factor(resolved_extra_scale_factor(c, prefix))
+      .stochastic_rounding(c.muon_bf16_params == "stochastic")
+      .seed(c.seed);
+  if (c.muon_match_adamw_update_rms && c.muon_match_adamw_update_rms_mode != "stationary")
+    out.adamw_match(c.muon_match_adamw_update_rms_mode)
+        .match_betas({c.betas[0], c.betas[1]})
+        .match_eps(c.adam_eps);
+  return out;
+}
+
+std::string scalar_optimizer(const OptimizerConfig& config) {
+  return uses_muon(config) && config.muon_scalar_optimizer == "lion" ? "lion" : "adam";
+}
+
 double resolved_extra_scale_factor(const OptimizerConfig& config, const std::string& prefix) {
   if (!config.muon_match_adamw_update_rms) return config.muon_extra_scale_factor;
+  const std::string match = prefix + "muon_match_adamw_update_rms";
   check(config.muon_extra_scale_factor == 1.0,
-        "{0}muon_match_adamw_update_rms computes the factor itself: it contradicts "
-        "{0}muon_extra_scale_factor: {1}; set exactly one of the two",
-        prefix, config.muon_extra_scale_factor);
+        "{0} computes the factor itself: it contradicts {1}muon_extra_scale_factor: {2}; set "
+        "exactly one of the two",
+        match, prefix, config.muon_extra_scale_factor);
   check(config.muon_scale_mode == "spectral",
-        "{0}muon_match_adamw_update_rms holds for {0}muon_scale_mode: spectral only, not {1}",
-        prefix, config.muon_scale_mode);
+        "{} holds for {}muon_scale_mode: spectral only, not {}", match, prefix,
+        config.muon_scale_mode);
+  const std::string& moment2 = config.muon_moment2_method;
+  check(moment2 == "none" || moment2 == "normuon",
+        "{} holds where an update keeps its norm: {}muon_moment2_method: {} does not", match,
+        prefix, moment2);
+  const std::string& post = config.muon_post_transform;
+  check(post == "none" || post == "frobenius",
+        "{} holds where an update keeps its norm: {}muon_post_transform: {} does not", match,
+        prefix, post);
+  if (config.muon_match_adamw_update_rms_mode != "stationary") return 1.0;
   return muoncore::muon::adamw_rms_match_scale_factor(config.betas[0]);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "muoncore/optim/matrix_layout.h"
+#include "muoncore/optim/muon.h"
 #include "muoncore/optim/param_scheduler.h"
 #include "muoncore/optim/routing.h"
 
@@ -51,14 +52,34 @@ struct OptimizerConfig {
   std::string muon_tp_mode = "duplicated";
   std::string muon_fp32_matmul_prec = "medium";
   std::string muon_ns_impl = "standard";
-  double muon_extra_scale_factor = 1.0;  // 1: not set
-  std::string muon_scalar_optimizer = "adam";
+  double muon_extra_scale_factor = 1.0;        // 1: not set
+  std::string muon_scalar_optimizer = "adam";  // adam (= adamw), lion
   bool muon_match_adamw_update_rms = false;
+  std::string muon_match_adamw_update_rms_mode = "stationary";  // optim/rms_match.h
   // none: scale-free; else norms are clamped to it (upstream: 1e-7)
   std::optional<double> muon_ns_eps;
+  // Variants of the stages; each is documented where it is computed (muon/).
+  std::string muon_momentum_kind = "ema";
+  std::string muon_weight_decay_method = "decoupled";
+  std::vector<double> muon_custom_coefficients;  // a, b, c of each step
+  std::string muon_custom_iteration_mode = "cycle";
+  std::string muon_pre_transform = "none";
+  std::string muon_post_transform = "none";
+  std::string muon_moment2_method = "none";
+  double muon_moment2_beta2 = 0.95;
+  double muon_moment2_eps = 1e-8;
+  bool muon_hyperball = false;
+  // bf16 matrices: masters (in fp32, rounded once per step into the model's), or none; then the
+  // parameter itself is updated in fp32 and rounded, nearest or stochastic (muon/rounding.h).
+  std::string muon_bf16_params = "masters";
+  int64_t seed = 0;  // of stochastic rounding
 
-  // What AdamW updates in a Muon run, where it is to differ; none: as Muon. adam_weight_decay stays
-  // constant, whatever weight_decay_incr_style says.
+  std::array<double, 2> lion_betas{0.95, 0.98};
+  // false: Adam, whose weight decay is an L2 term in the gradient
+  bool adam_decoupled_weight_decay = true;
+
+  // What AdamW (or Lion) updates in a Muon run, where it is to differ; none: as Muon.
+  // adam_weight_decay stays constant, whatever weight_decay_incr_style says.
   std::optional<double> adam_lr;
   std::optional<double> adam_min_lr;
   std::optional<double> adam_weight_decay;
@@ -77,12 +98,19 @@ struct OptimizerConfig {
 // ("actor_rollout_ref.actor.optim.").
 void validate(const OptimizerConfig& config, const std::string& prefix = "");
 
+// The options of Muon that these settings describe. Throws as validate() does.
+MuonOptions muon_options(const OptimizerConfig& config, const std::string& prefix = "");
+
+// The scalar optimizer's name, which is that of its child of the chain: adam or lion.
+std::string scalar_optimizer(const OptimizerConfig& config);
+
 // True when config.optimizer is Muon. Throws on an unknown optimizer.
 bool uses_muon(const OptimizerConfig& config, const std::string& prefix = "");
 
-// The factor that Muon really uses: muon::adamw_rms_match_scale_factor(betas[0]) under
-// muon_match_adamw_update_rms, else muon_extra_scale_factor. Throws where the two contradict each
-// other or the scale mode is not spectral.
+// The constant factor that Muon really uses: muon::adamw_rms_match_scale_factor(betas[0]) under
+// muon_match_adamw_update_rms in its stationary mode, else muon_extra_scale_factor (1 in the other
+// modes, whose factor each step resolves: StepResult::extra_scale_factor). Throws where the two
+// contradict each other, or the scale mode or a variant breaks the match.
 double resolved_extra_scale_factor(const OptimizerConfig& config, const std::string& prefix = "");
 
 // The schedule these settings describe. Throws as OptimizerParamScheduler does, and without

@@ -63,6 +63,10 @@ void read_muon(const OptimReader& in, optim::OptimizerConfig& out) {
   out.muon_extra_scale_factor = in.real("muon_extra_scale_factor");
   out.muon_scalar_optimizer = in.text("muon_scalar_optimizer");
   out.muon_match_adamw_update_rms = in.flag("muon_match_adamw_update_rms");
+  out.muon_match_adamw_update_rms_mode = in.text("muon_match_adamw_update_rms_mode");
+  out.muon_ns_eps = in.maybe_real("muon_ns_eps");
+  out.lion_betas = {in.real("lion_beta1"), in.real("lion_beta2")};
+  out.adam_decoupled_weight_decay = in.flag("adam_decoupled_weight_decay");
   out.adam_lr = in.maybe_real("adam_lr");
   out.adam_min_lr = in.maybe_real("adam_min_lr");
   out.adam_weight_decay = in.maybe_real("adam_weight_decay");
@@ -71,6 +75,21 @@ void read_muon(const OptimReader& in, optim::OptimizerConfig& out) {
   out.muon_qk_clip_tau = in.maybe_real("muon_qk_clip_tau");
   for (const auto& [pattern, optimizer] : in.config.node(in.key("routing_rules")).fields)
     out.routing_rules.push_back({pattern, optimizer.text});
+}
+
+void read_variants(const OptimReader& in, optim::OptimizerConfig& out) {
+  out.muon_momentum_kind = in.text("muon_momentum_kind");
+  out.muon_weight_decay_method = in.text("muon_weight_decay_method");
+  out.muon_custom_coefficients = in.config.reals(in.key("muon_custom_coefficients"));
+  out.muon_custom_iteration_mode = in.text("muon_custom_iteration_mode");
+  out.muon_pre_transform = in.text("muon_pre_transform");
+  out.muon_post_transform = in.text("muon_post_transform");
+  out.muon_moment2_method = in.text("muon_moment2_method");
+  out.muon_moment2_beta2 = in.real("muon_moment2_beta2");
+  out.muon_moment2_eps = in.real("muon_moment2_eps");
+  out.muon_hyperball = in.flag("muon_hyperball");
+  out.muon_bf16_params = in.text("muon_bf16_params");
+  out.seed = in.config.integer("trainer.seed");
 }
 
 // override_optimizer_config: Megatron's names, the last word. Those that are missing here have one
@@ -85,6 +104,10 @@ void apply_overrides(const YamlNode& overrides, optim::OptimizerConfig& out) {
       {"adam_beta2", [&](Value v) { out.betas[1] = v.real; }},
       {"adam_eps", [&](Value v) { out.adam_eps = v.real; }},
       {"clip_grad", [&](Value v) { out.clip_grad = v.real; }},
+      {"decoupled_weight_decay", [&](Value v) { out.adam_decoupled_weight_decay = v.boolean; }},
+      {"lion_beta1", [&](Value v) { out.lion_betas[0] = v.real; }},
+      {"lion_beta2", [&](Value v) { out.lion_betas[1] = v.real; }},
+      {"muon_scalar_optimizer", [&](Value v) { out.muon_scalar_optimizer = v.text; }},
       {"muon_momentum", [&](Value v) { out.muon_momentum = v.real; }},
       {"muon_nesterov", [&](Value v) { out.muon_nesterov = v.boolean; }},
       {"muon_split_qkv", [&](Value v) { out.muon_split_qkv = v.boolean; }},
@@ -99,11 +122,25 @@ void apply_overrides(const YamlNode& overrides, optim::OptimizerConfig& out) {
     if (auto setter = setters.find(name); setter != setters.end()) setter->second(value);
 }
 
+// Where Muon's factor comes from; for bias_corrected and measured the number is one of each step.
+std::string factor_source(const optim::OptimizerConfig& settings) {
+  if (!settings.muon_match_adamw_update_rms) return "muon_extra_scale_factor";
+  const std::string& mode = settings.muon_match_adamw_update_rms_mode;
+  if (mode == "stationary") return "muon_match_adamw_update_rms and betas[0]";
+  return "muon_match_adamw_update_rms, " + mode + ": times the factor of each step";
+}
+
 nlohmann::json muon_json(const optim::OptimizerConfig& settings) {
   return {{"extra_scale_factor", optim::resolved_extra_scale_factor(settings)},
-          {"extra_scale_factor_from", settings.muon_match_adamw_update_rms
-                                          ? "muon_match_adamw_update_rms and betas[0]"
-                                          : "muon_extra_scale_factor"},
+          {"extra_scale_factor_from", factor_source(settings)},
+          {"momentum_kind", settings.muon_momentum_kind},
+          {"weight_decay_method", settings.muon_weight_decay_method},
+          {"pre_transform", settings.muon_pre_transform},
+          {"post_transform", settings.muon_post_transform},
+          {"moment2_method", settings.muon_moment2_method},
+          {"hyperball", settings.muon_hyperball},
+          {"bf16_params", settings.muon_bf16_params},
+          {"scalar_optimizer", settings.muon_scalar_optimizer},
           {"scale_mode", settings.muon_scale_mode},
           {"coefficient_type", settings.muon_coefficient_type},
           {"num_ns_steps", settings.muon_num_ns_steps},
@@ -130,6 +167,7 @@ optim::OptimizerConfig optimizer_config(const Config& config, int64_t total_trai
   optim::OptimizerConfig out;
   read_schedule(in, out);
   read_muon(in, out);
+  read_variants(in, out);
   apply_overrides(config.node(in.key("override_optimizer_config")), out);
   out.total_training_steps = total_training_steps;
   return out;

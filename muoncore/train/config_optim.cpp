@@ -6,8 +6,8 @@ namespace muoncore::train {
 namespace {
 
 const std::vector<std::string> kScaleModes = {"spectral", "unit_rms_norm", "shape_scaling"};
-const std::vector<std::string> kCoefficientTypes = {"quintic", "simple",     "polar_express", "aol",
-                                                    "cans",    "deepseekv4", "cubic5"};
+const std::vector<std::string> kCoefficientTypes = {
+    "quintic", "simple", "polar_express", "aol", "cans", "deepseekv4", "cubic5", "custom"};
 const std::vector<std::string> kFp32 = {"fp32", "float32"};
 
 constexpr const char* kPrecisionAware =
@@ -65,9 +65,11 @@ std::vector<Row> schedule_rows(double lr) {
 std::vector<Row> muon_rows() {
   return {
       flag("use_layer_wise_distributed_optimizer", false,
-           "whole matrices owned by ranks; in one process it changes nothing"),
-      null_flag("use_layer_wise_param_layout",
-                "buffers laid out by owner; in one process it changes nothing"),
+           "each of Muon's matrices owned whole by one rank; Muon with use_distributed_optimizer "
+           "implies it"),
+      null_flag("use_layer_wise_param_layout", "buffers laid out by owner")
+          .one_of({"True"})
+          .why("buffers of the layer-wise optimizer are always laid out by owner"),
       real("muon_momentum", 0.95, "decay rate of the momentum: M <- lerp(M, g, 1 - momentum)")
           .at_least(0)
           .below(1),
@@ -92,21 +94,73 @@ std::vector<Row> muon_rows() {
       real("muon_extra_scale_factor", 1.0, "factor on Muon's update; 1.0 counts as not set")
           .above(0),
       text("muon_scalar_optimizer", "adam", "optimizer of what Muon does not update")
-          .one_of({"adam"})
-          .why("AdamW is the only one here"),
+          .one_of({"adam", "lion"}),
       flag("muon_match_adamw_update_rms", false,
-           "derive the factor from betas[0]: sqrt((1 - b) / (1 + b)), so that update sizes match"),
+           "derive the factor from AdamW, so that update sizes match: see "
+           "muon_match_adamw_update_rms_mode"),
+  };
+}
+
+// Variants of Muon's stages.
+std::vector<Row> variant_rows() {
+  return {
+      text("muon_match_adamw_update_rms_mode", "stationary",
+           "what is matched: stationary sqrt((1 - b) / (1 + b)) with b = betas[0] (verl's), "
+           "bias_corrected that times sqrt((1 + b^t) / (1 - b^t)) at step t, measured the update "
+           "RMS of an AdamW that runs beside on 8 rows of each matrix")
+          .one_of({"stationary", "bias_corrected", "measured"}),
+      text("muon_momentum_kind", "ema",
+           "ema M <- lerp(M, g, 1 - momentum), classical M <- momentum * M + g")
+          .one_of({"ema", "classical"}),
+      text(
+          "muon_weight_decay_method", "decoupled",
+          "decoupled p -= lr wd p, independent p -= wd p, palm p -= lr^2 wd p, l2 in the gradient, "
+          "cautious decoupled where it agrees with the update")
+          .one_of({"none", "decoupled", "independent", "palm", "l2", "cautious"}),
+      reals("muon_custom_coefficients", {},
+            "a, b, c of each step, one after another, for muon_coefficient_type: custom"),
+      text("muon_custom_iteration_mode", "cycle",
+           "what follows the last custom triple when muon_num_ns_steps asks for more")
+          .one_of({"cycle", "repeat_last"}),
+      null_real("muon_ns_eps",
+                "upstream's clamp of the norm before Newton-Schulz (1e-7 there), under which small "
+                "gradients lose their step; null: scale-free")
+          .at_least(0),
+      text("muon_pre_transform", "none",
+           "before the orthogonalization: sign, or MuonEq's equilibration of rows, columns or both")
+          .one_of({"none", "sign", "muoneq_rows", "muoneq_columns", "muoneq_both"}),
+      text("muon_post_transform", "none",
+           "after it: Muon+'s normalization of rows, columns or one after the other, or the "
+           "Frobenius norm to sqrt(min(out, in))")
+          .one_of({"none", "muon_plus_rows", "muon_plus_columns", "muon_plus_columns_rows",
+                   "muon_plus_rows_columns", "frobenius"}),
+      text("muon_moment2_method", "none", "second moment of the orthogonalized update")
+          .one_of({"none", "adamuon", "normuon", "namo"}),
+      real("muon_moment2_beta2", 0.95, "decay rate of the second moment").at_least(0).below(1),
+      real("muon_moment2_eps", 1e-8, "its epsilon").above(0),
+      flag(
+          "muon_hyperball", false,
+          "every matrix keeps the norm that it starts with, and lr is the relative size of a step"),
+      text("muon_bf16_params", "masters",
+           "bf16 matrices: fp32 masters, or none and the parameter rounded to the nearest or "
+           "stochastically (keyed by trainer.seed, step, name, element)")
+          .one_of({"masters", "nearest", "stochastic"}),
+      real("lion_beta1", 0.95, "Lion's weight of the momentum in its sign").at_least(0).below(1),
+      real("lion_beta2", 0.98, "decay rate of Lion's momentum").at_least(0).below(1),
   };
 }
 
 std::vector<Row> our_rows() {
-  return {
+  std::vector<Row> rows{
       real("adam_eps", 1e-8, "AdamW's epsilon").above(0).added(),
-      null_real("adam_lr", "learning rate of what AdamW updates in a Muon run; null: lr").above(0),
-      null_real("adam_min_lr", "min_lr of what AdamW updates in a Muon run; null: min_lr")
+      flag("adam_decoupled_weight_decay", true,
+           "AdamW; false: Adam, whose weight decay is a term of the gradient"),
+      null_real("adam_lr", "learning rate of what AdamW (or Lion) updates in a Muon run; null: lr")
+          .above(0),
+      null_real("adam_min_lr", "min_lr of what AdamW (or Lion) updates in a Muon run; null: min_lr")
           .at_least(0),
       null_real("adam_weight_decay",
-                "weight decay of what AdamW updates in a Muon run; null: weight_decay")
+                "weight decay of what AdamW (or Lion) updates in a Muon run; null: weight_decay")
           .at_least(0),
       null_real("start_weight_decay", "where weight_decay_incr_style starts; null: weight_decay")
           .at_least(0),
@@ -123,8 +177,10 @@ std::vector<Row> our_rows() {
           .above(0),
       mapping("routing_rules",
               "exceptions to the routing, tried in order: {regular expression over whole names: "
-              "muon or adam}"),
+              "muon, or adam for the optimizer beside it}"),
   };
+  for (Row& row : variant_rows()) rows.push_back(std::move(row));
+  return rows;
 }
 
 // Megatron's OptimizerConfig, as far as we have it: the last word over the keys beside it.
@@ -138,7 +194,9 @@ Options override_keys() {
   add(real("adam_beta2", 0, "").at_least(0).below(1));
   add(real("adam_eps", 0, "").above(0));
   add(real("clip_grad", 0, "").at_least(0));
-  add(only_flag("decoupled_weight_decay", true, "AdamW's weight decay is always decoupled"));
+  add(flag("decoupled_weight_decay", true, ""));
+  add(real("lion_beta1", 0, "").at_least(0).below(1));
+  add(real("lion_beta2", 0, "").at_least(0).below(1));
   add(only_flag("use_precision_aware_optimizer", false, kPrecisionAware));
   for (Row& row : muon_rows())
     if (row.path != "use_layer_wise_param_layout" && row.path != "muon_match_adamw_update_rms")
@@ -152,8 +210,8 @@ Options optim_options(const std::string& prefix, double lr) {
   std::vector<Row> rows = schedule_rows(lr);
   for (Row& row : muon_rows()) rows.push_back(std::move(row).for_optimizer("muon"));
   for (Row& row : our_rows()) {
-    bool shared = row.path == "adam_eps" || row.path == "start_weight_decay" ||
-                  row.path == "end_weight_decay";
+    bool shared = row.path == "adam_eps" || row.path == "adam_decoupled_weight_decay" ||
+                  row.path == "start_weight_decay" || row.path == "end_weight_decay";
     rows.push_back(std::move(row).added());
     if (!shared) rows.back().only_for = "muon";
   }

@@ -35,6 +35,7 @@ struct OptimizerCheck {
   void schedule() const;
   void warmup() const;
   void coefficients() const;
+  void decoupling() const;
   void routing() const;
   void precision() const;
 };
@@ -116,12 +117,30 @@ void OptimizerCheck::coefficients() const {
   muon::NewtonSchulzOptions options;
   options.coefficient_type = settings.muon_coefficient_type;
   options.steps = settings.muon_num_ns_steps;
+  const std::vector<double>& custom = settings.muon_custom_coefficients;
+  if (custom.size() % 3 != 0)
+    fail_key(
+        "muon_custom_coefficients",
+        fmt::format("{} numbers are not a multiple of 3 (a, b, c of each step)", custom.size()));
+  for (size_t i = 0; i < custom.size(); i += 3)
+    options.custom_coefficients.push_back({custom[i], custom[i + 1], custom[i + 2]});
+  options.custom_mode = muon::parse_iteration_mode(settings.muon_custom_iteration_mode);
   try {
     muon::resolve_coefficients(options);
   } catch (const Error& error) {
     fail_key("muon_coefficient_type", fmt::format("with {}: {}: {}", key("muon_num_ns_steps"),
                                                   settings.muon_num_ns_steps, error.what()));
   }
+}
+
+// Megatron leaves Muon decoupled whatever decoupled_weight_decay says, and does not say so.
+void OptimizerCheck::decoupling() const {
+  const YamlNode* value = overrides().find("decoupled_weight_decay");
+  if (!value || value->boolean || settings.optimizer != "muon") return;
+  fail_key("decoupled_weight_decay",
+           fmt::format("it does not say which optimizer it means: set {}=False for AdamW and {}=l2 "
+                       "for Muon",
+                       key("adam_decoupled_weight_decay"), key("muon_weight_decay_method")));
 }
 
 void OptimizerCheck::routing() const {
@@ -156,6 +175,7 @@ void check_optimizer(const Config& config) {
   OptimizerCheck check{config, config.optim_prefix(), optimizer_config(config, steps)};
   check.foreign_keys();
   check.routing();
+  check.decoupling();
   check.muon_factor();
   check.schedule();
   check.warmup();

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/serialize.h>
 
@@ -56,6 +57,32 @@ TEST(AdamW, AgreesWithTorchsOwn) {
     torchs.step();
     EXPECT_LT(max_difference(ours, theirs), 2e-7);
   }
+}
+
+TEST(AdamW, WithoutDecouplingItIsTorchsAdam) {
+  const at::Tensor ours = leaf({33, 5}, "p"), theirs = leaf({33, 5}, "p");
+  AdamW adam({ours}, options().weight_decay(0.3).decoupled_weight_decay(false));
+  torch::optim::Adam torchs(
+      std::vector<at::Tensor>{theirs},
+      torch::optim::AdamOptions(0.01).betas({0.9, 0.95}).eps(1e-8).weight_decay(0.3));
+  ReferenceAdamW decoupled = reference(ours);
+  decoupled.weight_decay = 0.3;
+  for (int t = 0; t < 5; ++t) {
+    const at::Tensor grad = random_tensor({33, 5}, fmt::format("g{}", t), 2.0);
+    const at::Tensor kept = grad.clone();
+    ours.mutable_grad() = grad;
+    theirs.mutable_grad() = grad * 0.5;
+    adam.step_with({.grad_scale = 0.5});
+    torchs.step();
+    decoupled.step(grad * 0.5);
+    EXPECT_LT(max_difference(ours, theirs), 4e-7);
+    EXPECT_TRUE(same_bytes(grad, kept));
+  }
+  EXPECT_GT(max_difference(ours, decoupled.p), 1e-3);  // the two decays are not the same
+  ours.mutable_grad() = random_tensor({33, 5}, "unscaled");
+  const at::Tensor kept = ours.grad().clone();
+  adam.step();
+  EXPECT_TRUE(same_bytes(ours.grad(), kept));
 }
 
 TEST(AdamW, AppliesTheScaleWithoutWritingTheGradient) {

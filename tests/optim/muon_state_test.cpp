@@ -136,7 +136,7 @@ TEST(MuonState, WrongStateIsRefused) {
   auto params = make_params();
   Muon muon(params, options());
   auto set = [&](const ParamState& state) { muon.set_param_state(params[0], state); };
-  EXPECT_THAT([&] { set({}); }, ThrowsMessage<Error>(HasSubstr("lacks momentum_buffer")));
+  EXPECT_THAT([&] { set({}); }, ThrowsMessage<Error>(HasSubstr("momentum_buffer is missing")));
   EXPECT_THAT(
       [&] {
         set({{"momentum_buffer", at::zeros({8, 6})}});
@@ -153,6 +153,73 @@ TEST(MuonState, WrongStateIsRefused) {
       },
       ThrowsMessage<Error>(HasSubstr("got step")));
   EXPECT_TRUE(muon.param_state(params[0]).empty());
+}
+
+// Every option that keeps something between steps, resumed by name and from an archive.
+TEST(MuonState, EveryKindOfStateResumesBitwise) {
+  const std::vector<std::pair<MuonOptions, std::vector<std::string>>> kinds{
+      {options().adamw_match("measured"),
+       {"momentum_buffer", "shadow_exp_avg", "shadow_exp_avg_sq", "step"}},
+      {options().adamw_match("bias_corrected"), {"momentum_buffer", "step"}},
+      {options().scale_mode("spectral").hyperball(true), {"momentum_buffer", "radius"}},
+      {options().moment2_method("namo"), {"momentum_buffer", "second_moment"}}};
+  for (const auto& [o, names] : kinds) {
+    SCOPED_TRACE(names.back());
+    auto straight = make_params(), first = make_params(), second = make_params();
+    Muon whole(straight, o), begun(first, o), by_name(second, o), from_archive(first, options());
+    steps(whole, straight, 0, 4);
+    steps(begun, first, 0, 2);
+    for (size_t i = 0; i < first.size(); ++i) {
+      ParamState state = begun.param_state(first[i]);
+      std::vector<std::string> held;
+      for (auto& [name, tensor] : state) {
+        held.push_back(name);
+        tensor = tensor.clone();
+      }
+      EXPECT_EQ(held, names);
+      by_name.set_param_state(second[i], state);
+      at::NoGradGuard no_grad;
+      second[i].copy_(first[i]);
+      state.erase(names.back());
+      EXPECT_THAT([&] { by_name.set_param_state(second[i], state); },
+                  ThrowsMessage<Error>(HasSubstr(names.back() + " is missing")));
+    }
+    std::stringstream file;
+    torch::serialize::OutputArchive out;
+    begun.save(out);
+    out.save_to(file);
+    torch::serialize::InputArchive in;
+    in.load_from(file);
+    from_archive.load(in);
+    EXPECT_EQ(from_archive.state_bytes(), begun.state_bytes());
+    steps(from_archive, first, 2, 4);
+    steps(by_name, second, 2, 4);
+    for (size_t i = 0; i < first.size(); ++i) {
+      EXPECT_TRUE(first[i].equal(straight[i])) << i;
+      EXPECT_TRUE(second[i].equal(straight[i])) << i;
+    }
+  }
+}
+
+TEST(MuonState, ShapesOfTheShadowAndDtypesAreChecked) {
+  auto params = make_params();
+  Muon muon(params, options().adamw_match("measured"));
+  steps(muon, params, 0, 1);
+  ParamState good = muon.param_state(params[1]);  // [2, 4, 5]
+  EXPECT_EQ(good.at("shadow_exp_avg").sizes(), at::IntArrayRef({2, 4, 5}));
+  ParamState bad = good;
+  bad["shadow_exp_avg"] = at::zeros({1, 4, 5}, at::kDouble);
+  EXPECT_THAT([&] { muon.set_param_state(params[1], bad); },
+              ThrowsMessage<Error>(HasSubstr("shadow_exp_avg of shape [1, 4, 5]")));
+  bad = good;
+  bad["shadow_exp_avg_sq"] = good.at("shadow_exp_avg_sq").to(at::kFloat);
+  EXPECT_THAT([&] { muon.set_param_state(params[1], bad); },
+              ThrowsMessage<Error>(HasSubstr("shadow_exp_avg_sq must be Double")));
+  EXPECT_THAT(
+      [&] {
+        muon.set_param_state(gaussian({2, 2}), good);
+      },
+      ThrowsMessage<Error>(HasSubstr("does not update its parameter")));
 }
 
 }  // namespace

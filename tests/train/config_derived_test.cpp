@@ -49,7 +49,8 @@ TEST_F(ConfigDerivedTest, EveryKeyReachesTheOptimizer) {
                                          "optim.adam_lr=3e-3",
                                          "optim.adam_min_lr=2e-5",
                                          "optim.adam_weight_decay=0.05",
-                                         "optim.routing_rules={'lm_head.*': adam, '.*': muon}"});
+                                         "optim.routing_rules={'lm_head.*': adam, '.*': muon}",
+                                         "optim.muon_qk_clip_tau=80"});
   EXPECT_EQ(out.optimizer, "muon");
   EXPECT_EQ(out.lr, 2e-3);
   EXPECT_EQ(out.min_lr, 1e-5);
@@ -83,7 +84,114 @@ TEST_F(ConfigDerivedTest, EveryKeyReachesTheOptimizer) {
   ASSERT_EQ(out.routing_rules.size(), 2u);
   EXPECT_EQ(out.routing_rules[0].pattern, "lm_head.*");
   EXPECT_EQ(out.routing_rules[1].optimizer, "muon");
+  EXPECT_EQ(out.muon_qk_clip_tau, 80.0);
   EXPECT_EQ(out.total_training_steps, 100);
+}
+
+TEST_F(ConfigDerivedTest, MatrixLayoutsAreReadInEveryForm) {
+  const auto rules = settings({"optim.optimizer=muon",
+                               "optim.muon_matrix_layouts={'a': gate_up, 'b': {heads: {head_dim: "
+                               "64}}, 'c': {rows: {blocks: [4, 2], per_group: True}}, 'd': {qkv: "
+                               "{q_heads: 8, kv_heads: 2, head_dim: 64, gate: True, interleaved: "
+                               "False, per_head: True}}, 'e': {qkv: {q_heads: 8, kv_heads: 2, "
+                               "head_dim: 64}}}"})
+                         .muon_matrix_layouts;
+  ASSERT_EQ(rules.size(), 5u);
+  optim::MatrixLayout due;
+  due.kind = optim::LayoutKind::kGateUp;
+  EXPECT_EQ(rules[0], (optim::LayoutRule{"a", due}));
+  due.kind = optim::LayoutKind::kHeads;
+  due.head_dim = 64;
+  EXPECT_EQ(rules[1], (optim::LayoutRule{"b", due}));
+  due.kind = optim::LayoutKind::kQkv;
+  due.q_heads = 8;
+  due.kv_heads = 2;
+  EXPECT_EQ(rules[4], (optim::LayoutRule{"e", due}));
+  due.gate = true;
+  due.interleaved = false;
+  due.per_head = true;
+  EXPECT_EQ(rules[3], (optim::LayoutRule{"d", due}));
+  due = {};
+  due.kind = optim::LayoutKind::kRows;
+  due.blocks = {{4, 2}, true};
+  EXPECT_EQ(rules[2], (optim::LayoutRule{"c", due}));
+}
+
+TEST_F(ConfigDerivedTest, EveryVariantReachesMuon) {
+  const optim::OptimizerConfig out =
+      settings({"optim.optimizer=muon",
+                "optim.weight_decay=0.1",
+                "optim.muon_momentum_kind=classical",
+                "optim.muon_weight_decay_method=cautious",
+                "optim.muon_coefficient_type=custom",
+                "optim.muon_custom_coefficients=[2, -1.5, 0.5, 1.5, -0.5, 0]",
+                "optim.muon_num_ns_steps=9",
+                "optim.muon_custom_iteration_mode=repeat_last",
+                "optim.muon_pre_transform=muoneq_both",
+                "optim.muon_post_transform=frobenius",
+                "optim.muon_moment2_method=normuon",
+                "optim.muon_moment2_beta2=0.9",
+                "optim.muon_moment2_eps=1e-6",
+                "optim.muon_match_adamw_update_rms=True",
+                "optim.muon_match_adamw_update_rms_mode=bias_corrected",
+                "optim.betas=[0.8, 0.99]",
+                "optim.adam_eps=1e-6",
+                "optim.muon_bf16_params=stochastic",
+                "optim.muon_scalar_optimizer=lion",
+                "optim.lion_beta1=0.9",
+                "optim.lion_beta2=0.99",
+                "trainer.seed=17"});
+  EXPECT_NO_THROW(optim::validate(out));
+  EXPECT_EQ(out.lion_betas, (std::array<double, 2>{0.9, 0.99}));
+  EXPECT_EQ(optim::scalar_optimizer(out), "lion");
+  const optim::MuonOptions o = optim::muon_options(out);
+  EXPECT_EQ(o.momentum_kind(), "classical");
+  EXPECT_EQ(o.weight_decay_method(), "cautious");
+  EXPECT_EQ(o.coefficient_type(), "custom");
+  EXPECT_EQ(o.custom_coefficients(), (std::vector<double>{2, -1.5, 0.5, 1.5, -0.5, 0}));
+  EXPECT_EQ(o.custom_iteration_mode(), "repeat_last");
+  EXPECT_EQ(o.num_ns_steps(), 9);
+  EXPECT_EQ(o.pre_transform(), "muoneq_both");
+  EXPECT_EQ(o.post_transform(), "frobenius");
+  EXPECT_EQ(o.moment2_method(), "normuon");
+  EXPECT_EQ(o.beta2(), 0.9);
+  EXPECT_EQ(o.moment2_eps(), 1e-6);
+  EXPECT_EQ(o.adamw_match(), "bias_corrected");
+  EXPECT_EQ(o.match_betas(), std::make_tuple(0.8, 0.99));
+  EXPECT_EQ(o.match_eps(), 1e-6);
+  EXPECT_EQ(o.extra_scale_factor(), 1.0);
+  EXPECT_TRUE(o.stochastic_rounding());
+  EXPECT_EQ(o.seed(), 17);
+  EXPECT_FALSE(o.hyperball());
+  EXPECT_FALSE(o.ns_eps());
+  const auto ball = settings({"optim.optimizer=muon", "optim.muon_hyperball=True",
+                              "optim.weight_decay=0", "optim.muon_ns_eps=1e-7"});
+  EXPECT_TRUE(optim::muon_options(ball).hyperball());
+  EXPECT_EQ(optim::muon_options(ball).ns_eps(), std::optional<double>(1e-7));
+  EXPECT_NO_THROW(optim::validate(ball));
+}
+
+// Every coefficient set with its own number of steps.
+TEST_F(ConfigDerivedTest, EveryCoefficientSetCanBeChosen) {
+  for (const auto& [type, steps] : std::vector<std::pair<std::string, int>>{{"simple", 5},
+                                                                            {"quintic", 5},
+                                                                            {"polar_express", 8},
+                                                                            {"cans", 7},
+                                                                            {"aol", 4},
+                                                                            {"deepseekv4", 10},
+                                                                            {"cubic5", 5}}) {
+    const auto out = settings({"optim.optimizer=muon", "optim.muon_coefficient_type=" + type,
+                               "optim.muon_num_ns_steps=" + std::to_string(steps)});
+    EXPECT_NO_THROW(optim::validate(out)) << type;
+    EXPECT_EQ(optim::muon_options(out).coefficient_type(), type);
+  }
+}
+
+TEST_F(ConfigDerivedTest, AdamsDecouplingHasTwoNames) {
+  EXPECT_TRUE(settings({}).adam_decoupled_weight_decay);
+  EXPECT_FALSE(settings({"optim.adam_decoupled_weight_decay=False"}).adam_decoupled_weight_decay);
+  EXPECT_FALSE(settings({"optim.override_optimizer_config={decoupled_weight_decay: False}"})
+                   .adam_decoupled_weight_decay);
 }
 
 TEST_F(ConfigDerivedTest, AdamAndAdamwAreTheSame) {
