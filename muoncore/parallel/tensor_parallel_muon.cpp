@@ -78,8 +78,9 @@ void TensorParallelMuon::check_agreement(const optim::StepArgs& args) {
   std::string all = fmt::format("{} {}", to_string(options_.mode), args.grad_scale);
   std::vector<int64_t> has_gradient;
   std::vector<std::string> names;
-  for (const auto& group : param_groups_) {
-    all += "; group";
+  for (size_t i = 0; i < param_groups_.size(); ++i) {
+    const auto& group = param_groups_[i];
+    all += fmt::format("; lr {} decay {}", group.options().get_lr(), weight_decay(i));
     for (const at::Tensor& param : group.params()) {
       const ParamSpec& spec = spec_of(param);
       if (!is_shared(spec)) continue;
@@ -91,8 +92,8 @@ void TensorParallelMuon::check_agreement(const optim::StepArgs& args) {
   // Alone and first: only then are the flags as many on every rank.
   check(ranks_agree({static_cast<int64_t>(hash_name(all) >> 1)}, tp_)[0],
         "the ranks of group {} disagree about the cut parameters of their Muon, their "
-        "specifications or the scale of the gradients: all must add the same ones in the same "
-        "order and be told the same",
+        "specifications, learning rates or the scale of the gradients: all must add the same ones "
+        "in the same order and be told the same",
         tp_.name());
   const std::vector<bool> agree = ranks_agree(has_gradient, tp_);
   for (size_t i = 0; i < agree.size(); ++i)

@@ -45,10 +45,11 @@ struct TensorParallelOptions {
 // cut may differ (experts spread over the ranks).
 //
 // A step in which a cut parameter has a gradient is collective, and throws Error on every rank and
-// touches nothing where the ranks disagree: on cut parameters, their specs or StepArgs, or where
-// some have a gradient of one and some have none (without a gradient anywhere it is skipped, as in
-// Muon). A rank without any gradient of cut parameters does not enter it: the others then wait for
-// it until the group's time-out.
+// touches nothing where the ranks disagree: on cut parameters, their specs, learning rates or
+// StepArgs, or where some have a gradient of one and some have none (without a gradient anywhere it
+// is skipped, as in Muon). A rank without any gradient of cut parameters does not enter it: the
+// others then wait for it until the group's time-out.
+//
 // Where a matrix is cut, refused (but for blockwise, where the shard is the matrix): second moments
 // other than adamuon, hyperball, adamw_match measured and stochastic rounding, which need more than
 // the shard; and, under distributed, pre- and post-transforms. All else is element by element, or

@@ -158,6 +158,41 @@ TEST(TensorParallelMuon, NoParametersAtAll) {
     EXPECT_NO_THROW(tensor_parallel({.specs = {}, .options = options_of()}, 2, {.mode = mode}));
 }
 
+// What is not cut is each rank's own: experts spread over the ranks, more here than there, and a
+// step in which only they have gradients.
+TEST(TensorParallelMuon, ExpertsSpreadOverTheRanks) {
+  const ParamSpec cut = matrix("cut", {16, 24}, 0);
+  Training expected_of_cut{.specs = {cut}, .options = options_of(), .steps = 2};
+  const Trained expected = one_process(expected_of_cut);
+  for (TpMode mode : kSameAsOneProcess)
+    comm::run_ranks(2, [&](comm::Group& tp) {
+      const int64_t experts = tp.rank() == 0 ? 3 : 1;
+      std::vector<ParamSpec> specs;
+      for (int64_t e = 0; e < experts; ++e)
+        specs.push_back(matrix(fmt::format("rank{}.expert{}", tp.rank(), e), {12, 2048}, -1));
+      specs.insert(specs.begin() + 1, cut);
+      std::vector<at::Tensor> params;
+      for (const ParamSpec& spec : specs)
+        params.push_back(shard_of(expected_of_cut.start(spec), spec, 2, tp.rank()));
+      TensorParallelMuon muon(tp, {.mode = mode}, one_group(params, options_of()), options_of());
+      for (size_t k = 0; k < specs.size(); ++k) muon.set_spec(params[k], shard_spec(specs[k], 2));
+      auto set_gradients = [&](int step) {
+        for (size_t k = 0; k < specs.size(); ++k)
+          params[k].mutable_grad() =
+              shard_of(expected_of_cut.gradient(specs[k], step), specs[k], 2, tp.rank());
+      };
+      for (int step = 1; step <= 2; ++step) {
+        set_gradients(step);
+        muon.step();
+      }
+      EXPECT_LE(of_bound(params[1], shard_of(expected.params[0], cut, 2, tp.rank())), 1.0);
+      if (tp.rank() == 1) return;  // the rest is rank 0's alone
+      params[1].mutable_grad() = at::Tensor();
+      EXPECT_NO_THROW(muon.step());
+      EXPECT_EQ(muon.last_stats().at(0).matrices, 3);
+    });
+}
+
 // Every logical matrix counts on each rank that takes part in it.
 TEST(TensorParallelMuon, CountsItsMatrices) {
   Training training{.specs = {matrix("qkv", {48, 16}, 0, {8, 2, 2}), matrix("e", {4, 8, 8}, 0),

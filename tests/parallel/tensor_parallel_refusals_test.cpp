@@ -71,6 +71,13 @@ TEST(TensorParallelAgreement, ADifferentGradientScale) {
       Each(HasSubstr("the ranks of group world disagree about the cut parameters of their Muon")));
 }
 
+TEST(TensorParallelAgreement, ADifferentLearningRate) {
+  EXPECT_THAT(errors_of_step([](int64_t rank, auto& muon, auto&, auto&) {
+                if (rank == 1) muon.param_groups()[0].options().set_lr(0.01);
+              }),
+              Each(HasSubstr("learning rates")));
+}
+
 TEST(TensorParallelAgreement, ADifferentSpec) {
   EXPECT_THAT(errors_of_step([](int64_t rank, auto& muon, auto& params, auto&) {
                 if (rank == 0) muon.set_spec(params[0], matrix("another", {24, 16}, 0));
