@@ -43,6 +43,23 @@ TEST(Routing, TheTable) {
     EXPECT_EQ(route(spec(row.role, row.shape)), (Route{"w", row.optimizer, row.why}));
 }
 
+// A kernel is a matrix by declaration alone; its matrix' shape decides.
+TEST(Routing, KernelsGoByTheMatrixTheyDeclare) {
+  const auto kernel = [](std::vector<int64_t> shape) {
+    ParamSpec out = spec(ParamRole::kMatrix, std::move(shape));
+    out.flatten = true;
+    return route(out);
+  };
+  EXPECT_EQ(kernel({8, 3, 3, 3}).optimizer, "muon");
+  EXPECT_EQ(kernel({8, 3, 5}).optimizer, "muon");
+  EXPECT_EQ(kernel({1, 3, 3, 3}).why, "one row");
+  EXPECT_EQ(kernel({8, 1, 1, 1}).why, "one column");
+  ParamSpec declared = spec(ParamRole::kMatrix, {8, 3, 3, 3});
+  EXPECT_THROW(route_all({declared}, {{"w", "muon"}}), Error);
+  declared.flatten = true;
+  EXPECT_EQ(route_all({declared}, {{"w", "muon"}})[0].layout, "[8, 27] of [8, 3, 3, 3]");
+}
+
 // Nothing is guessed from a name.
 TEST(Routing, NamesDecideNothing) {
   EXPECT_EQ(route(spec(ParamRole::kMatrix, {4, 8}, "lm_head.weight")).optimizer, "muon");
@@ -91,6 +108,9 @@ TEST(Routing, HashSeesNamesOrderAndOptimizersAndTextShowsAll) {
   auto swapped = routes;
   std::swap(swapped[0], swapped[3]);
   EXPECT_NE(hash_routes(routes), hash_routes(swapped));
+  auto laid_out = routes;
+  laid_out[1].layout = "split into rows 4 + 4";
+  EXPECT_NE(hash_routes(routes), hash_routes(laid_out));
   EXPECT_THAT(to_string(routes), HasSubstr("norm.weight        adam  norm\n"));
   EXPECT_EQ(to_string({}), "");
 }

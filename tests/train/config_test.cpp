@@ -112,17 +112,19 @@ TEST_F(ConfigTest, SynonymsAndValuesThatChangeNothing) {
 }
 
 TEST_F(ConfigTest, ResolvedYamlIsAcceptedAgainUnchanged) {
-  std::vector<std::string> overrides = {"actor_rollout_ref.actor.clip_ratio=0.3",
-                                        kOptim + "optimizer=muon",
-                                        kOptim + "lr=3e-4",
-                                        kOptim + "muon_match_adamw_update_rms=True",
-                                        kOptim + "override_optimizer_config={adam_beta2: 0.99}",
-                                        kOptim + "routing_rules={'lm_head.*': adam}",
-                                        "trainer.experiment_name='a b: #1'",
-                                        "trainer.total_training_steps=80",
-                                        "data.train_batch_size=32",
-                                        "actor_rollout_ref.actor.ppo_mini_batch_size=32",
-                                        "trainer.gates.max_kl=0.5"};
+  std::vector<std::string> overrides = {
+      "actor_rollout_ref.actor.clip_ratio=0.3",
+      kOptim + "optimizer=muon",
+      kOptim + "lr=3e-4",
+      kOptim + "muon_match_adamw_update_rms=True",
+      kOptim + "override_optimizer_config={adam_beta2: 0.99}",
+      kOptim + "routing_rules={'lm_head.*': adam}",
+      kOptim + "muon_matrix_layouts={'.*': {heads: {head_dim: 4}}}",
+      "trainer.experiment_name='a b: #1'",
+      "trainer.total_training_steps=80",
+      "data.train_batch_size=32",
+      "actor_rollout_ref.actor.ppo_mini_batch_size=32",
+      "trainer.gates.max_kl=0.5"};
   Config config = load_config(ConfigKind::kGrpo, "", overrides);
   std::string text = to_yaml(config);
   Config again = load(ConfigKind::kGrpo, text);
