@@ -118,8 +118,11 @@ def draw_update_rms(build):
     for axis, (title, curves) in zip(axes, panels.items()):
         for (arm, (steps, values)), color in zip(curves.items(), ["#22303c", *COLORS]):
             axis.plot(steps, values, color=color, linewidth=2, label=arm)
-            print(f"{title}, {arm}: " + ", ".join(f"step {s} {v:.3f}" for s, v in zip(steps, values)
-                                                  if s in (2, 5, 10, 20, 30, 40, 60, 80)))
+            adam = curves["AdamW, the same matrices"][1]
+            print(f"{title}, {arm}: " + ", ".join(f"step {s} {v:.2f}" for s, v in zip(steps, values)
+                                                  if s in (2, 5, 10, 20, 40, 60, 80)),
+                  *(f"; steps 2 to {last} over AdamW's {sum(values[:last - 1]) / sum(adam[:last - 1]):.2f}"
+                    for last in (20, 40, steps[-1])), sep="")
         axis.set_ylim(0, 1)
         label(axis, title, "step", "RMS of the update, without learning rate")
     axes[0].legend(fontsize=8.5, frameon=False)
