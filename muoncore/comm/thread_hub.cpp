@@ -47,7 +47,7 @@ class ThreadExchange : public Exchange {
       check(aborted_->empty(), "{}", *aborted_);
       if (!hub_->failure_.empty()) throw LostPeer(hub_->failure_);
       if (hub_->left_[peer]) throw LostPeer(fmt::format("rank {} has left", peer));
-      check(in_time, "rank {} did not answer within {} s", peer,
+      check(in_time, "rank {} did not answer within {} s (nccl_timeout)", peer,
             static_cast<double>(hub_->timeout_.count()) / 1000);
     }
   }
