@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
     return e.status;
   } catch (const std::exception& e) {
     std::cout.flush();
-    std::cerr << "error: " << e.what() << std::endl;
+    std::cerr << fmt::format("error: {}\n", e.what());  // in one piece: other ranks speak, too
     return 1;
   }
   return 0;
