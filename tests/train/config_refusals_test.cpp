@@ -111,7 +111,7 @@ const std::vector<Refused> kSftRows = {
     {kSft,
      "optim: {muon_scalar_optimizer: sgd}\n",
      {},
-     {"key 'optim.muon_scalar_optimizer': value sgd; allowed: one of adam, lion"}},
+     {"key 'optim.muon_scalar_optimizer': value \"sgd\" (a string); allowed: one of adam, lion"}},
     {kSft,
      "optim: {muon_scalar_optimizer: lion}\n",
      {},
