@@ -85,7 +85,7 @@ pid_t start(const std::string& program, std::vector<std::string> argv,
   std::vector<char*> arguments = pointers(argv);
   std::vector<char*> variables = pointers(entries);
   const pid_t parent = ::getpid();
-  const pid_t child = ::fork();
+  const pid_t child = ::fork();  // errno is read after it
   check(child >= 0, "a rank could not be started: {}", ::strerror(errno));
   if (child != 0) return child;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -157,7 +157,8 @@ void wait_for_all(Ranks& ranks, Store& store, const SpawnOptions& options) {
 int spawn_ranks(int64_t n, const std::string& program, const std::vector<std::string>& argv,
                 const SpawnOptions& options) {
   check(n >= 1, "{} ranks; at least 1 is needed", n);
-  check(::access(program.c_str(), X_OK) == 0, "{} cannot be run: {}", program, ::strerror(errno));
+  const bool runs = ::access(program.c_str(), X_OK) == 0;
+  check(runs, "{} cannot be run: {}", program, ::strerror(errno));
   Store server = Store::serve(0);
   const std::string run = fmt::format("nproc-{}", ::getpid());
   Store store = server.prefixed(fmt::format("muoncore/{}/0", run));
