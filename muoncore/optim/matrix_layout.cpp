@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <regex>
@@ -104,12 +105,11 @@ std::string times(int64_t count) {
 
 LayoutKind parse_layout_kind(std::string_view word) {
   std::vector<std::string> words;
-  for (const auto& [kind, name] : kWords) {
-    if (word == name) return kind;
-    words.emplace_back(name);
-  }
+  for (const auto& known : kWords) words.emplace_back(known.second);
   check_choice("matrix layout", std::string(word), words);
-  return LayoutKind::kWhole;
+  return std::find_if(kWords.begin(), kWords.end(),
+                      [&](const auto& known) { return word == known.second; })
+      ->first;
 }
 
 const char* to_string(LayoutKind kind) {
