@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 
+#include <algorithm>
+
 #include "muoncore/core/check.h"
 
 namespace muoncore::muon {
