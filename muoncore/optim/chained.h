@@ -114,10 +114,11 @@ class ChainedOptimizer {
   // "optimizer.state.<what>.<parameter>" with what = momentum_buffer, exp_avg, exp_avg_sq, step,
   // fp32_param, and "optimizer.entries" (their number). Tensors have their parameter's shape,
   // however they are cut here. One rank's are aliases: write them before the next step. Collective
-  // with an exchange; every rank gets all. load_state copies, checks every key, shape and dtype
-  // first, and throws before it changes anything; it writes bf16 parameters from their masters.
-  // Local: each rank is given the whole state and takes what it owns, whatever number of ranks
-  // wrote it.
+  // with an exchange; every rank gets all.
+  // load_state copies, checks every key, shape and dtype first, and throws before it changes
+  // anything; it writes bf16 parameters from their masters. With an exchange each rank is given the
+  // whole state, whatever number of ranks wrote it, and takes what it owns; collective: if one rank
+  // refuses, all do.
   std::map<std::string, at::Tensor> state() const;
   void load_state(const std::map<std::string, at::Tensor>& state);
 
@@ -138,6 +139,11 @@ class ChainedOptimizer {
   void put_state(const OwnedPiece& piece, const ParamState& state);
   at::Tensor take_master(size_t param, ParamState& state) const;
   std::vector<StateEntry> everyones_state() const;
+
+  struct Loading;
+  void read_state(const std::map<std::string, at::Tensor>& state, Loading& loading) const;
+  void put_states(Loading& loading);
+  void put_masters(const Loading& loading);
 
   Parts parts_;
 };

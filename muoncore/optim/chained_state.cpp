@@ -127,40 +127,70 @@ void ChainedOptimizer::put_state(const OwnedPiece& piece, const ParamState& stat
     owner(piece.param).set_param_state(piece.master, state);
 }
 
-void ChainedOptimizer::load_state(const std::map<std::string, at::Tensor>& state) {
-  at::NoGradGuard no_grad;
+// What load_state has read and checked, and what was there before.
+struct ChainedOptimizer::Loading {
+  std::vector<ParamState> fresh;    // by parameter
+  std::vector<at::Tensor> masters;  // likewise; undefined: none
+  std::vector<ParamState> before;   // by piece
+  size_t put = 0;                   // pieces that have their new state
+};
+
+void ChainedOptimizer::read_state(const std::map<std::string, at::Tensor>& state,
+                                  Loading& loading) const {
   auto by_param = group_by_param(state);
-  std::vector<at::Tensor> masters;
-  std::vector<ParamState> fresh, before;
   std::vector<std::string> names;
   for (size_t i = 0; i < parts_.params.size(); ++i) {
     names.push_back(parts_.params[i].spec.name);
     auto node = by_param.extract(names.back());
-    fresh.push_back(node ? std::move(node.mapped()) : ParamState{});
-    masters.push_back(take_master(i, fresh.back()));
+    loading.fresh.push_back(node ? std::move(node.mapped()) : ParamState{});
+    loading.masters.push_back(take_master(i, loading.fresh.back()));
   }
   check(by_param.empty(), "optimizer state: '{}' is no parameter of this model{}",
         by_param.empty() ? "" : by_param.begin()->first,
         by_param.empty() ? "" : did_you_mean(by_param.begin()->first, names));
   for (const OwnedPiece& piece : parts_.pieces)
-    before.push_back(owner(piece.param).param_state(piece.master));
-  size_t i = 0;
-  try {
-    for (; i < parts_.pieces.size(); ++i)
-      put_state(parts_.pieces[i], part_of(fresh[parts_.pieces[i].param], parts_.pieces[i],
-                                          parts_.params[parts_.pieces[i].param].tensor));
-  } catch (const Error& error) {
-    for (size_t k = 0; k < i; ++k) put_state(parts_.pieces[k], before[k]);
-    const size_t param = parts_.pieces[i].param;
-    fail("optimizer state of '{}' ({}): {}", names[param], parts_.routes[param].optimizer,
-         error.what());
+    loading.before.push_back(owner(piece.param).param_state(piece.master));
+}
+
+void ChainedOptimizer::put_states(Loading& loading) {
+  for (; loading.put < parts_.pieces.size(); ++loading.put) {
+    const OwnedPiece& piece = parts_.pieces[loading.put];
+    const auto& [spec, tensor] = parts_.params[piece.param];
+    try {
+      put_state(piece, part_of(loading.fresh[piece.param], piece, tensor));
+    } catch (const Error& error) {
+      fail("optimizer state of '{}' ({}): {}", spec.name, parts_.routes[piece.param].optimizer,
+           error.what());
+    }
   }
+}
+
+void ChainedOptimizer::put_masters(const Loading& loading) {
   for (const OwnedPiece& piece : parts_.pieces)
-    if (const at::Tensor& master = masters[piece.param]; master.defined())
+    if (const at::Tensor& master = loading.masters[piece.param]; master.defined())
       piece.master.copy_(
           master.reshape(-1).slice(0, piece.begin, piece.end).view(piece.master.sizes()));
-  for (size_t k = 0; k < names.size(); ++k)
-    if (masters[k].defined()) parts_.params[k].tensor.copy_(masters[k]);
+  for (size_t i = 0; i < parts_.params.size(); ++i)
+    if (loading.masters[i].defined()) parts_.params[i].tensor.copy_(loading.masters[i]);
+}
+
+void ChainedOptimizer::load_state(const std::map<std::string, at::Tensor>& state) {
+  at::NoGradGuard no_grad;
+  Loading loading;
+  std::string refusal;
+  try {
+    read_state(state, loading);
+    put_states(loading);
+  } catch (const Error& error) {
+    refusal = error.what();
+  }
+  std::vector<int64_t> refusals{refusal.empty() ? 0 : 1};
+  if (parts_.exchange) parts_.exchange->sum(refusals);
+  if (refusals[0] > 0) {
+    for (size_t k = 0; k < loading.put; ++k) put_state(parts_.pieces[k], loading.before[k]);
+    fail("{}", refusal.empty() ? "optimizer state: another rank refused its part" : refusal);
+  }
+  put_masters(loading);
 }
 
 }  // namespace muoncore::optim

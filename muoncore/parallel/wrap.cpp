@@ -7,7 +7,6 @@
 
 #include "muoncore/core/check.h"
 #include "muoncore/core/rng.h"
-#include "muoncore/optim/build.h"
 #include "muoncore/parallel/model_exchange.h"
 #include "muoncore/parallel/tensor_parallel_muon.h"
 
@@ -151,7 +150,8 @@ void make_buffers(WrappedModel& model, const std::vector<ModelChunk>& chunks,
 WrappedModel wrap_model_chunks_with_layerwise_aware_ddp(const std::vector<ModelChunk>& chunks,
                                                         const optim::OptimizerConfig& optimizer,
                                                         const DistributedDataParallelConfig& config,
-                                                        const ParallelGroups& groups) {
+                                                        const ParallelGroups& groups,
+                                                        const optim::MuonFactory& make_muon) {
   optim::validate(optimizer);
   const ResolvedSharding resolved = resolve_sharding(optimizer, config);
   WrappedModel model;
@@ -189,8 +189,8 @@ WrappedModel wrap_model_chunks_with_layerwise_aware_ddp(const std::vector<ModelC
   add_pieces(parts, model, all, groups);
   parts.exchange = std::make_shared<ModelExchange>(*model.schedule, groups, std::move(expert),
                                                    config.overlap_param_gather);
-  model.optimizer =
-      optim::build_chain(std::move(parts), optimizer, muon_factory(optimizer, groups));
+  model.optimizer = optim::build_chain(std::move(parts), optimizer,
+                                       make_muon ? make_muon : muon_factory(optimizer, groups));
   return model;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "muoncore/comm/mesh.h"
+#include "muoncore/optim/build.h"
 #include "muoncore/optim/chained.h"
 #include "muoncore/optim/optimizer_config.h"
 #include "muoncore/parallel/buffer_plan.h"
@@ -42,11 +43,12 @@ struct WrappedModel {
 // is no contiguous leaf that requires gradients, has a gradient already (wrap a model once, before
 // its first backward pass), or is not the share of its logical shape that its partition_dim says;
 // expert parameters without expert_dp, or cut over expert_tp; tied embeddings without their group;
-// Muon without a matrix to update on a single stage; ranks whose plans differ.
-WrappedModel wrap_model_chunks_with_layerwise_aware_ddp(const std::vector<ModelChunk>& chunks,
-                                                        const optim::OptimizerConfig& optimizer,
-                                                        const DistributedDataParallelConfig& config,
-                                                        const ParallelGroups& groups);
+// Muon without a matrix to update on a single stage; ranks whose plans differ. make_muon: none for
+// TensorParallelMuon over groups.tp (Muon where that is of one rank).
+WrappedModel wrap_model_chunks_with_layerwise_aware_ddp(
+    const std::vector<ModelChunk>& chunks, const optim::OptimizerConfig& optimizer,
+    const DistributedDataParallelConfig& config, const ParallelGroups& groups,
+    const optim::MuonFactory& make_muon = nullptr);
 
 // The groups of a mesh: gradients are reduced over dp_cp. `embedding` is left to the caller.
 ParallelGroups groups_of(const comm::Mesh& mesh);
