@@ -50,6 +50,10 @@ struct MuonOptions : public torch::optim::OptimizerCloneableOptions<MuonOptions>
   TORCH_ARG(double, moment2_eps) = 1e-8;                // > 0
   // muon/hyperball.h; sets the size of an update in place of scale_mode and extra_scale_factor.
   TORCH_ARG(bool, hyperball) = false;
+  // Every matrix' update, after its second moment, to an RMS of 1 in place of scale_mode: the last
+  // step of AdaMuon (arXiv 2507.11005) and NorMuon (arXiv 2510.05491), there with an extra factor
+  // of 0.2.
+  TORCH_ARG(bool, align_update_rms) = false;
   // none, or a factor that follows AdamW's update RMS beside extra_scale_factor (rms_match.h):
   // bias_corrected, measured. match_betas and match_eps are that AdamW's.
   TORCH_ARG(std::string, adamw_match) = "none";

@@ -42,6 +42,11 @@ void check_pairs(const MuonRule& r) {
   check(!r.orthogonalize.newton_schulz.eps || r.orthogonalize.pre == muon::PreTransform::kNone,
         "ns_eps is upstream's clamp on the size of the momentum, which a pre_transform takes away: "
         "leave one of the two out");
+  check(!r.align_update_rms ||
+            (!namo && !r.hyperball && r.orthogonalize.post != muon::PostTransform::kFrobenius &&
+             r.scale == muon::ScaleMode::kSpectral),
+        "align_update_rms sets the size of every update itself: moment2_method namo, hyperball, "
+        "post_transform frobenius and a scale_mode would do nothing");
   if (!r.hyperball) return;
   check(!namo && r.orthogonalize.post != muon::PostTransform::kFrobenius,
         "hyperball sets the size of every update itself: moment2_method namo and post_transform "
@@ -88,6 +93,7 @@ MuonRule resolve_rule(const MuonOptions& o) {
   rule.extra_scale_factor = o.extra_scale_factor();
   rule.nesterov = o.nesterov();
   rule.hyperball = o.hyperball();
+  rule.align_update_rms = o.align_update_rms();
   rule.stochastic_rounding = o.stochastic_rounding();
   rule.seed = static_cast<uint64_t>(o.seed());
   rule.momentum_kind = muon::parse_momentum_kind(o.momentum_kind());

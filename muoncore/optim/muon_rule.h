@@ -17,7 +17,8 @@ namespace muoncore::optim {
 
 struct MuonRule {
   double lr = 0, momentum = 0, weight_decay = 0, extra_scale_factor = 1;
-  bool nesterov = false, hyperball = false, stochastic_rounding = false;
+  bool nesterov = false, hyperball = false, align_update_rms = false;
+  bool stochastic_rounding = false;
   uint64_t seed = 0;
   muon::MomentumKind momentum_kind = muon::MomentumKind::kEma;
   muon::WeightDecayMethod decay = muon::WeightDecayMethod::kNone;

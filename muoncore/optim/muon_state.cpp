@@ -106,6 +106,7 @@ void MuonOptions::serialize(torch::serialize::OutputArchive& archive) const {
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(pre_transform);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(post_transform);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(hyperball);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(align_update_rms);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(adamw_match);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(match_betas);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(match_eps);
@@ -135,6 +136,7 @@ void MuonOptions::serialize(torch::serialize::InputArchive& archive) {
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::string, pre_transform);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::string, post_transform);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(bool, hyperball);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(bool, align_update_rms);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::string, adamw_match);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(betas_t, match_betas);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, match_eps);

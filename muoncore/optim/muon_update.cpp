@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
 
+#include <cmath>
 #include <utility>
 
 #include "muoncore/core/check.h"
@@ -85,6 +86,12 @@ void apply_second_moment(std::vector<at::Tensor>& updates, const PendingUpdate& 
     muon::apply_second_moment_(updates[k], moments[k], rule.moment2, rule.beta2, rule.moment2_eps,
                                p.parts[k].direction,
                                p.grad_norms.empty() ? at::Tensor() : p.grad_norms[k]);
+}
+
+// What brings every matrix of a part to an RMS of 1; 0 for one of zeros.
+at::Tensor unit_rms_factor(const at::Tensor& update) {
+  const double elements = static_cast<double>(update.size(-2) * update.size(-1));
+  return muon::factor_to_norm(update, std::sqrt(elements), muon::kHyperballEps);
 }
 
 // The weights back to their radius.
@@ -177,6 +184,8 @@ void apply_update(const PendingUpdate& p, std::vector<at::Tensor> updates,
     stats.matrices += updates[k].dim() == 3 ? updates[k].size(0) : 1;
     if (rule.hyperball)
       updates[k].mul_(muon::factor_to_norm(updates[k], lengths[k], muon::kHyperballEps));
+    else if (rule.align_update_rms)
+      updates[k].mul_(unit_rms_factor(updates[k]).mul_(p.factor));
     else
       updates[k].mul_(p.factor * scales[k]);
   }

@@ -46,7 +46,8 @@ PendingUpdate prepare_update(const at::Tensor& param, const ParamSpec& spec, Muo
 
 // From the orthogonalized parts to the new weights:
 //   weights -= lr * factor * scales[part] * second_moment(part)
-// or Hyperball's form of it (muon/hyperball.h). Adds to `stats`; `measure`: also the squares.
+// or Hyperball's form of it (muon/hyperball.h), or that of align_update_rms. Adds to `stats`;
+// `measure`: also the squares.
 void apply_update(const PendingUpdate& pending, std::vector<at::Tensor> updates,
                   const std::vector<double>& scales, const MuonRule& rule, bool measure,
                   GroupStats& stats);

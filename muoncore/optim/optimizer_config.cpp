@@ -197,6 +197,7 @@ MuonOptions muon_options(const OptimizerConfig& c, const std::string& prefix) {
       .beta2(c.muon_moment2_beta2)
       .moment2_eps(c.muon_moment2_eps)
       .hyperball(c.muon_hyperball)
+      .align_update_rms(c.muon_align_update_rms)
       .scale_mode(c.muon_scale_mode)
       .extra_scale_factor(resolved_extra_scale_factor(c, prefix))
       .stochastic_rounding(c.muon_bf16_params == "stochastic")
@@ -223,13 +224,16 @@ double resolved_extra_scale_factor(const OptimizerConfig& config, const std::str
         "{} holds for {}muon_scale_mode: spectral only, not {}", match, prefix,
         config.muon_scale_mode);
   const std::string& moment2 = config.muon_moment2_method;
-  check(moment2 == "none" || moment2 == "normuon",
-        "{} holds where an update keeps its norm: {}muon_moment2_method: {} does not", match,
-        prefix, moment2);
+  const bool aligned = config.muon_align_update_rms;
+  check(aligned || moment2 == "none" || moment2 == "normuon",
+        "{0} holds where an update keeps its norm: {1}muon_moment2_method: {2} does not (but with "
+        "{1}muon_align_update_rms)",
+        match, prefix, moment2);
   const std::string& post = config.muon_post_transform;
-  check(post == "none" || post == "frobenius",
-        "{} holds where an update keeps its norm: {}muon_post_transform: {} does not", match,
-        prefix, post);
+  check(aligned || post == "none" || post == "frobenius",
+        "{0} holds where an update keeps its norm: {1}muon_post_transform: {2} does not (but with "
+        "{1}muon_align_update_rms)",
+        match, prefix, post);
   if (config.muon_match_adamw_update_rms_mode != "stationary") return 1.0;
   return muoncore::muon::adamw_rms_match_scale_factor(config.betas[0]);
 }

@@ -69,6 +69,7 @@ struct OptimizerConfig {
   double muon_moment2_beta2 = 0.95;
   double muon_moment2_eps = 1e-8;
   bool muon_hyperball = false;
+  bool muon_align_update_rms = false;
   // bf16 matrices: masters (in fp32, rounded once per step into the model's), or none; then the
   // parameter itself is updated in fp32 and rounded, nearest or stochastic (muon/rounding.h).
   std::string muon_bf16_params = "masters";

@@ -108,6 +108,7 @@ void TensorParallelMuon::check_supported(const optim::MuonOptions& options) cons
   if (options.moment2_method() == "normuon" || options.moment2_method() == "namo")
     what = fmt::format("moment2_method {} needs norms of whole matrices", options.moment2_method());
   if (options.hyperball()) what = "hyperball needs norms of whole matrices";
+  if (options.align_update_rms()) what = "align_update_rms needs norms of whole matrices";
   if (options.adamw_match() == "measured")
     what = "adamw_match measured counts every element of the model once";
   if (options.stochastic_rounding())

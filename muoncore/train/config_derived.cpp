@@ -88,6 +88,7 @@ void read_variants(const OptimReader& in, optim::OptimizerConfig& out) {
   out.muon_moment2_beta2 = in.real("muon_moment2_beta2");
   out.muon_moment2_eps = in.real("muon_moment2_eps");
   out.muon_hyperball = in.flag("muon_hyperball");
+  out.muon_align_update_rms = in.flag("muon_align_update_rms");
   out.muon_bf16_params = in.text("muon_bf16_params");
   out.seed = in.config.integer("trainer.seed");
 }
@@ -139,6 +140,7 @@ nlohmann::json muon_json(const optim::OptimizerConfig& settings) {
           {"post_transform", settings.muon_post_transform},
           {"moment2_method", settings.muon_moment2_method},
           {"hyperball", settings.muon_hyperball},
+          {"align_update_rms", settings.muon_align_update_rms},
           {"bf16_params", settings.muon_bf16_params},
           {"scalar_optimizer", settings.muon_scalar_optimizer},
           {"scale_mode", settings.muon_scale_mode},

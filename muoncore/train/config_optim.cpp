@@ -141,6 +141,9 @@ std::vector<Row> variant_rows() {
       flag(
           "muon_hyperball", false,
           "every matrix keeps the norm that it starts with, and lr is the relative size of a step"),
+      flag("muon_align_update_rms", false,
+           "every matrix' update, after its second moment, to an RMS of 1 in place of "
+           "muon_scale_mode (AdaMuon's and NorMuon's papers, with a factor of 0.2)"),
       text("muon_bf16_params", "masters",
            "bf16 matrices: fp32 masters, or none and the parameter rounded to the nearest or "
            "stochastically (keyed by trainer.seed, step, name, element)")

@@ -3,6 +3,7 @@
 // place of the sampled rows.
 #pragma once
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/tensor.h>
@@ -141,6 +142,10 @@ struct MuonReference {
     amplified *= post_stretch(x);
     x = second_moment(k, muon::reference::post_transform(x, post), direction, grad, amplified);
     if (o.hyperball()) return to_length(x, radii[k]) * o.lr();
+    if (o.align_update_rms()) {
+      const double elements = static_cast<double>(x.size(-2) * x.size(-1));
+      return to_length(x, at::full({}, std::sqrt(elements), at::kDouble)) * (factor * o.lr());
+    }
     const double scale =
         muon::scale_factor(muon::parse_scale_mode(o.scale_mode()), x.size(-2), x.size(-1));
     return x * (scale * factor * o.lr());

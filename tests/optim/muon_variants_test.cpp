@@ -78,6 +78,35 @@ TEST(MuonVariants, HyperballKeepsTheNormOfEveryLogicalMatrix) {
   EXPECT_FALSE(fused.equal(before));
 }
 
+// AdaMuon as its paper has it: sign, second moment, and an RMS that the factor alone decides.
+TEST(MuonVariants, AlignedUpdatesHaveTheRmsOfTheFactor) {
+  at::Tensor fused = leaf({12, 5}, 1), batch = leaf({2, 4, 6}, 2);
+  MuonOptions o = exact(0.1).extra_scale_factor(0.2).align_update_rms(true);
+  o.pre_transform("sign").moment2_method("adamuon");
+  Muon muon(std::vector<at::Tensor>{fused, batch}, o);
+  ParamSpec spec;
+  spec.name = "gate_up";
+  spec.blocks = {{8, 4}, false};
+  muon.set_spec(fused, spec);
+  for (uint64_t k = 0; k < 4; ++k) {
+    const at::Tensor before = fused.detach().clone(), batch_before = batch.detach().clone();
+    fused.mutable_grad() = gaussian({12, 5}, 30 + k);
+    batch.mutable_grad() = gaussian({2, 4, 6}, 60 + k);
+    batch.mutable_grad()[1].zero_();
+    muon.step();
+    auto rms = [](const at::Tensor& x) { return x.square().mean().sqrt().item<double>(); };
+    const at::Tensor moved = fused.detach() - before;
+    EXPECT_NEAR(rms(moved.slice(0, 0, 8)), 0.02, 1e-6);
+    EXPECT_NEAR(rms(moved.slice(0, 8, 12)), 0.02, 1e-6);
+    EXPECT_NEAR(rms((batch.detach() - batch_before)[0]), 0.02, 1e-6);
+    EXPECT_EQ(rms((batch.detach() - batch_before)[1]), 0.0);
+  }
+  EXPECT_THAT([&] { check_options(MuonOptions(o).scale_mode("shape_scaling")); },
+              ThrowsMessage<Error>(HasSubstr("align_update_rms sets the size")));
+  EXPECT_THAT([&] { check_options(MuonOptions(o).moment2_method("namo")); },
+              ThrowsMessage<Error>(HasSubstr("align_update_rms sets the size")));
+}
+
 TEST(MuonVariants, HyperballAtItsEdges) {
   at::Tensor p = leaf({4, 5}), before = p.detach().clone();
   Muon muon(std::vector<at::Tensor>{p}, exact(0.1).hyperball(true));

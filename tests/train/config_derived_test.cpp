@@ -164,6 +164,12 @@ TEST_F(ConfigDerivedTest, EveryVariantReachesMuon) {
   EXPECT_EQ(o.seed(), 17);
   EXPECT_FALSE(o.hyperball());
   EXPECT_FALSE(o.ns_eps());
+  const auto aligned =
+      settings({"optim.optimizer=muon", "optim.muon_align_update_rms=True",
+                "optim.muon_moment2_method=adamuon", "optim.muon_pre_transform=sign",
+                "optim.muon_match_adamw_update_rms=True"});
+  EXPECT_TRUE(optim::muon_options(aligned).align_update_rms());
+  EXPECT_NO_THROW(optim::validate(aligned));
   const auto ball = settings({"optim.optimizer=muon", "optim.muon_hyperball=True",
                               "optim.weight_decay=0", "optim.muon_ns_eps=1e-7"});
   EXPECT_TRUE(optim::muon_options(ball).hyperball());
