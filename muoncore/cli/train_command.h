@@ -8,7 +8,7 @@
 
 namespace muoncore::cli {
 
-// Adds `muoncore <name> [--config] FILE [key=value ...]`.
+// Adds `muoncore <name> [--config] FILE [key=value ...] [--nproc N]`.
 void add_train_command(CLI::App& app, const std::string& name, const std::string& description,
                        train::ConfigKind kind);
 

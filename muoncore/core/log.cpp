@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <fstream>
 #include <mutex>
 
+#include "muoncore/core/check.h"
 #include "muoncore/core/timer.h"
 
 namespace muoncore {
@@ -17,6 +19,8 @@ std::atomic<LogLevel> threshold{LogLevel::kInfo};
 struct Screen {
   std::mutex mutex;
   std::string status;
+  std::ofstream file;
+  bool console = true;
 };
 
 Screen& screen() {
@@ -50,13 +54,29 @@ void log_message(LogLevel level, std::string_view message) {
   text += '\n';
   Screen& s = screen();
   const std::lock_guard lock(s.mutex);
-  write_stderr(s.status.empty() ? text : kEraseLine + text + s.status);
+  if (s.file.is_open()) s.file << text << std::flush;
+  if (s.console) write_stderr(s.status.empty() ? text : kEraseLine + text + s.status);
+}
+
+void set_log_file(const std::filesystem::path& file) {
+  std::ofstream opened(file, std::ios::app);
+  check(opened.good(), "cannot write the log {}", file.string());
+  Screen& s = screen();
+  const std::lock_guard lock(s.mutex);
+  s.file = std::move(opened);
+}
+
+void set_log_console(bool on) {
+  Screen& s = screen();
+  const std::lock_guard lock(s.mutex);
+  s.console = on;
 }
 
 void set_status_line(std::string text) {
   if (!log_is_terminal() || log_level() > LogLevel::kInfo) return;
   Screen& s = screen();
   const std::lock_guard lock(s.mutex);
+  if (!s.console) return;
   s.status = std::move(text);
   write_stderr(kEraseLine + s.status);
 }

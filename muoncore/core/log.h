@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,6 +30,12 @@ template <typename... Args>
 void log_warning(fmt::format_string<Args...> message, Args&&... args) {
   log_message(LogLevel::kWarning, fmt::format(message, std::forward<Args>(args)...));
 }
+
+// From now on every message that is not dropped goes to this file too, which is flushed
+// after each. Throws Error where the file cannot be opened.
+void set_log_file(const std::filesystem::path& file);
+// Off: nothing goes to standard error, the status line neither.
+void set_log_console(bool on);
 
 bool log_is_terminal();
 // Replaces the status line; "" removes it. Does nothing where standard error is not a terminal.

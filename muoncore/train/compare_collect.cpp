@@ -176,6 +176,11 @@ std::string plural(int64_t count, const std::string& word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
 
+std::string per_run(const ComparePlan& plan) {
+  const std::string threads = plural(plan.threads, "thread");
+  return plan.nproc == 1 ? threads : fmt::format("{} of {}", plural(plan.nproc, "rank"), threads);
+}
+
 std::string cpu_name() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);)
@@ -260,9 +265,8 @@ Report collect_report(const ComparePlan& plan, const std::vector<ArmTimes>& time
       {"base", plan.base.string()},
       {"start", plan.start ? fmt::format("{}, run once per seed", plan.start->string()) : "none"},
       {"changes to every arm", fmt::format("{}", fmt::join(plan.overrides, " "))},
-      {"runs", fmt::format("{} side by side, {} each", plan.jobs, plural(plan.threads, "thread"))},
-      {"timing", fmt::format("{} in one process, {}", plural(plan.timing_steps, "round"),
-                             plural(plan.threads, "thread"))},
+      {"runs", fmt::format("{} side by side, {} each", plan.jobs, per_run(plan))},
+      {"timing", fmt::format("{} in turn, {}", plural(plan.timing_steps, "round"), per_run(plan))},
       {"machine", fmt::format("{}, {}", cpu_name(), plural(plan.cores, "core"))},
       {"wall time", format_duration(seconds)},
       {"folder", plan.output_dir.string()}};

@@ -1,39 +1,22 @@
 #include "muoncore/train/compare_plan.h"
 
-#include <sched.h>
-
 #include <fmt/ranges.h>
 #include <algorithm>
 #include <fstream>
 
+#include "muoncore/comm/spawn.h"
 #include "muoncore/core/check.h"
+#include "muoncore/train/setup.h"
 
 namespace muoncore::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  check(sched_getaffinity(0, sizeof(set), &set) == 0,
-        "the cores of this process cannot be asked for");
-  return std::max(1, CPU_COUNT(&set));
-}
-
 std::vector<std::string> joined(std::vector<std::string> first,
                                 const std::vector<std::string>& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
-}
-
-void check_output(const fs::path& folder) {
-  if (!fs::exists(folder)) return;
-  check(fs::is_directory(folder), "compare.output_dir: {} is no folder", folder.string());
-  check(fs::is_empty(folder),
-        "compare.output_dir: {} is not empty; remove it, or name another with "
-        "compare.output_dir=FOLDER",
-        folder.string());
 }
 
 void check_writes_metrics(const ComparePlan& plan, const CompareArm& arm) {
@@ -54,8 +37,9 @@ ChildCommand command_of(const ComparePlan& plan, ConfigKind kind, const fs::path
   arguments.push_back(
       fmt::format("trainer.default_local_dir={}", to_flow_yaml(YamlNode::of(folder.string()))));
   arguments.push_back(fmt::format("trainer.threads={}", plan.threads));
+  if (plan.nproc > 1) arguments.push_back(fmt::format("--nproc={}", plan.nproc));
   return {.name = std::move(name),
-          .program = this_program(),
+          .program = comm::this_program(),
           .arguments = std::move(arguments),
           .environment = {{"OMP_NUM_THREADS", std::to_string(plan.threads)}},
           .log = log_of(folder)};
@@ -84,14 +68,24 @@ ComparePlan plan_comparison(const Config& config) {
   plan.seeds = config.integers("compare.seeds");
   plan.jobs = static_cast<int>(config.integer("compare.jobs"));
   plan.cores = usable_cores();
+  plan.nproc = config.integer("compare.nproc");
   plan.threads = config.is_null("compare.threads")
-                     ? std::max(1, plan.cores / plan.jobs)
+                     ? std::max(1, plan.cores / (plan.jobs * static_cast<int>(plan.nproc)))
                      : static_cast<int>(config.integer("compare.threads"));
   plan.timing_steps = config.integer("compare.timing_steps");
   plan.output_dir = fs::absolute(config.text("compare.output_dir")).lexically_normal();
-  check_output(plan.output_dir);
   for (const CompareArm& arm : plan.arms) check_writes_metrics(plan, arm);
   return plan;
+}
+
+void check_output(const ComparePlan& plan) {
+  const fs::path& folder = plan.output_dir;
+  if (!fs::exists(folder)) return;
+  check(fs::is_directory(folder), "compare.output_dir: {} is no folder", folder.string());
+  check(fs::is_empty(folder),
+        "compare.output_dir: {} is not empty; remove it, or name another with "
+        "compare.output_dir=FOLDER",
+        folder.string());
 }
 
 fs::path start_folder(const ComparePlan& plan, int64_t seed) {

@@ -24,16 +24,19 @@ struct ComparePlan {
   std::vector<std::string> overrides;  // of every arm
   std::vector<CompareArm> arms;        // the first is what the others are compared with
   std::vector<int64_t> seeds;
-  int jobs = 1;     // runs side by side
-  int threads = 1;  // of each run, and of the timing
-  int cores = 1;    // of this machine that we may use
+  int jobs = 1;       // runs side by side
+  int64_t nproc = 1;  // ranks of each run, and of the timing
+  int threads = 1;    // of each rank
+  int cores = 1;      // of this machine that we may use
   int64_t timing_steps = 0;
   std::filesystem::path output_dir;
 };
 
-// Throws Error when an arm writes no metrics file, or the output folder exists and is not empty.
-// That there are two arms is load_config's to see.
+// Throws Error when an arm writes no metrics file. That there are two arms is load_config's to see.
 ComparePlan plan_comparison(const Config& config);
+
+// Throws Error when the output folder exists and is not empty.
+void check_output(const ComparePlan& plan);
 
 std::filesystem::path start_folder(const ComparePlan& plan, int64_t seed);
 std::filesystem::path arm_folder(const ComparePlan& plan, const CompareArm& arm, int64_t seed);

@@ -195,8 +195,6 @@ void run_children(const std::vector<ChildCommand>& commands, int jobs,
   Pool(commands, jobs, observer).run();
 }
 
-std::filesystem::path this_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
-
 std::string last_lines(const std::filesystem::path& file, size_t count) {
   std::ifstream in(file);
   std::deque<std::string> lines;

@@ -36,9 +36,6 @@ using ChildObserver = std::function<void(const std::vector<ChildStatus>&)>;
 void run_children(const std::vector<ChildCommand>& commands, int jobs,
                   const ChildObserver& observer);
 
-// The running program.
-std::filesystem::path this_program();
-
 // The last `count` lines of a file, with a line end after each; "" when there is none.
 std::string last_lines(const std::filesystem::path& file, size_t count);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "muoncore/train/compare_plan.h"
+#include "muoncore/train/ranks.h"
 
 namespace muoncore::train {
 
@@ -37,9 +38,10 @@ std::vector<ArmTimes> time_in_turns(const std::vector<TimedArm>& arms, int64_t w
                                     int64_t steps, const std::function<void(int64_t)>& on_round);
 
 // Builds every arm of the plan from its configuration with the first seed and times
-// plan.timing_steps rounds with plan.threads threads. grpo: update_actor on one recorded batch of
+// plan.timing_steps rounds with plan.threads threads; collective over `ranks`, a step takes as long
+// as it takes the slowest. grpo: update_actor on one recorded batch of
 // the start's model. sft: the training steps themselves; in a round all arms have the same batch.
 // The runs of the plan's starts must be done.
-std::vector<ArmTimes> time_arms(const ComparePlan& plan);
+std::vector<ArmTimes> time_arms(const ComparePlan& plan, const Ranks& ranks);
 
 }  // namespace muoncore::train

@@ -62,7 +62,7 @@ Options rollout_rows() {
               .at_most(1),
           null_integer("seed", "seed of sampling; null: trainer.seed").at_least(0).verl(42),
           only_flag("do_sample", true, "training needs responses that differ"),
-          only_integer("tensor_model_parallel_size", 1, "training runs in one process").verl(2),
+          only_integer("tensor_model_parallel_size", 1, "each rank generates alone").verl(2),
           integer("max_num_seqs", 1024, "responses that are generated at once").at_least(1),
           null_integer("log_prob_micro_batch_size_per_gpu",
                        "rollouts of one forward pass for old_log_prob; null: the actor's")
@@ -70,6 +70,11 @@ Options rollout_rows() {
           only_flag("log_prob_use_dynamic_bsz", false, kFixedBatches),
           flag("calculate_log_probs", true,
                "log how far the sampler's log-probabilities are from the trainer's"),
+          null_text("replay_dir",
+                    "train on the rollouts that a run recorded there (trainer.rollout_data_dir) "
+                    "instead of sampling; null: sample")
+              .file()
+              .added(),
           only_flag("full_determinism", true, "a run of the same seed gives the same bytes")
               .verl(false),
           only_flag("ignore_eos", false, "a response ends at its end token"),
@@ -211,7 +216,11 @@ Refusals ref_refusals() {
 
 Options actor_options() {
   Options options = under("actor_rollout_ref",
-                          {only_flag("hybrid_engine", true, "one process generates and trains")});
+                          {only_flag("hybrid_engine", true, "the ranks that train generate too"),
+                           integer("nccl_timeout", 600,
+                                   "seconds after which a collective that a rank does not join is "
+                                   "an error; checkpoints do not count")
+                               .at_least(1)});
   append(options, actor_rows());
   append(options, rollout_rows());
   append(options, ref_rows());
@@ -219,8 +228,7 @@ Options actor_options() {
 }
 
 Refusals actor_refusals() {
-  Refusals all = refuse("actor_rollout_ref", {"nccl_timeout"}, "training runs in one process");
-  append(all, policy_refusals());
+  Refusals all = policy_refusals();
   append(all, rollout_refusals());
   append(all, ref_refusals());
   return all;

@@ -42,7 +42,7 @@ Refusals algorithm_refusals() {
   append(all,
          refuse("", {"global_profiler", "profiler"}, "the timers are always on (timing_s/...)"));
   append(all, refuse("", {"distillation"}, "distillation is not built"));
-  append(all, refuse("", {"transfer_queue", "ray_kwargs"}, "training runs in one process"));
+  append(all, refuse("", {"transfer_queue", "ray_kwargs"}, "ranks talk through collectives alone"));
   append(all, refuse("", {"skip"}, "every step generates its own rollouts"));
   append(all, refuse("", {"defaults", "hydra", "model_engine"},
                      "the file is one whole tree; nothing is composed"));

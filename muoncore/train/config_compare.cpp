@@ -42,7 +42,8 @@ Options compare_options() {
       mapping("start_overrides", "{key: value, ...}: what the start changes in its file"),
       integers("seeds", {1, 2, 3}, "trainer.seed of the repetitions").at_least(0),
       integer("jobs", 1, "runs side by side").at_least(1),
-      null_integer("threads", "of each run; null: cores / jobs").at_least(1),
+      integer("nproc", 1, "ranks of each run, and of the timing").at_least(1),
+      null_integer("threads", "of each rank; null: cores / (jobs * nproc)").at_least(1),
       integer("timing_steps", 20, "steps of the section that times the arms in turn; 0: no timing")
           .at_least(20)
           .also(0),

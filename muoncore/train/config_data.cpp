@@ -103,7 +103,7 @@ Refusals data_refusals(ConfigKind kind) {
            refuse("data", {"max_token_len_per_gpu"}, "micro-batches have a fixed number of rows"));
     append(all, refuse("data", {"enable_thinking_key", "enable_thinking_default"},
                        "set data.chat_template"));
-    append(all, refuse("data", {"balance_dp_token"}, "training runs in one process"));
+    append(all, refuse("data", {"balance_dp_token"}, "rows are dealt to ranks in their order"));
     append(all, refuse("data", {"num_workers"}, "files are read by the trainer itself"));
     append(all, refuse("data", {"ignore_input_ids_mismatch"},
                        "a conversation is rendered once, as a whole"));

@@ -1,23 +1,27 @@
 // Options of the training engine: verl's McoreEngineConfig (actor_rollout_ref.actor.megatron, and
-// engine of sft). One process trains here, so parallel sizes are 1.
+// engine of sft). Ranks share the data alone, so the sizes of the other kinds of parallelism are 1.
 #include "muoncore/train/config_tables.h"
 
 namespace muoncore::train {
 namespace {
 
-constexpr const char* kOneProcess = "training runs in one process";
+constexpr const char* kDataParallel = "model parallelism is not supported yet";
+constexpr const char* kByOwner = "buffers of the layer-wise optimizer are always laid out by owner";
 constexpr const char* kNoOffload = "states stay where they are computed";
 
-// Megatron's DistributedDataParallelConfig, as far as it has a meaning in one process.
+// Megatron's DistributedDataParallelConfig.
 Options ddp_keys() {
   Options keys;
-  keys.push_back(only_flag("grad_reduce_in_fp32", true, "gradients are summed in fp32"));
+  keys.push_back(flag("grad_reduce_in_fp32", true, ""));
   keys.push_back(flag("overlap_grad_reduce", false, ""));
   keys.push_back(flag("overlap_param_gather", false, ""));
   keys.push_back(flag("use_distributed_optimizer", true, ""));
-  keys.push_back(null_flag("use_layer_wise_param_layout", ""));
-  keys.push_back(flag("average_in_collective", false, ""));
+  keys.push_back(null_flag("use_layer_wise_param_layout", "").one_of({"True"}).why(kByOwner));
+  keys.push_back(
+      only_flag("average_in_collective", false,
+                "gradients are summed: losses are divided by the whole batch's numbers"));
   keys.push_back(null_integer("bucket_size", "").at_least(1));
+  keys.push_back(flag("pad_buckets_for_high_nccl_busbw", false, ""));
   keys.push_back(
       flag("check_for_nan_in_grad", true, ""));  // a step always checks; it skips, and says so
   return keys;
@@ -32,18 +36,21 @@ Options engine_options(const std::string& prefix) {
           only_flag("param_offload", false, kNoOffload),
           only_flag("grad_offload", false, kNoOffload),
           only_flag("optimizer_offload", false, kNoOffload),
-          only_integer("tensor_model_parallel_size", 1, kOneProcess),
-          only_integer("expert_model_parallel_size", 1, kOneProcess),
-          only_integer("pipeline_model_parallel_size", 1, kOneProcess),
-          only_integer("context_parallel_size", 1, kOneProcess),
-          null_integer("expert_tensor_parallel_size", "null or 1: one process")
-              .at_least(1)
-              .at_most(1)
-              .why(kOneProcess),
+          only_integer("tensor_model_parallel_size", 1, kDataParallel),
+          only_integer("expert_model_parallel_size", 1, kDataParallel),
+          only_integer("pipeline_model_parallel_size", 1, kDataParallel),
+          only_integer("context_parallel_size", 1, kDataParallel),
+          null_integer("expert_tensor_parallel_size", "").at_least(1).at_most(1).why(kDataParallel),
           flag("sequence_parallel", true,
                "either value: without tensor parallelism it has no effect, as in verl"),
           flag("use_distributed_optimizer", true,
-               "either value: one process holds the whole optimizer state"),
+               "ranks share AdamW's state (ZeRO-1); with Muon, whole matrices too (the layer-wise "
+               "optimizer); False: each rank holds and updates all"),
+          text("param_layout", "balanced",
+               "of the layer-wise optimizer's buffers: balanced (owners by work and bytes), or "
+               "megatron (Megatron-Core's equal shards)")
+              .one_of({"balanced", "megatron"})
+              .added(),
           mapping("override_ddp_config", "Megatron's DistributedDataParallelConfig, key by key")
               .mapping_keys(ddp_keys()),
           only_flag("forward_only", false, "the actor is trained"),
@@ -55,9 +62,9 @@ Options engine_options(const std::string& prefix) {
 }
 
 Refusals engine_refusals(const std::string& prefix) {
-  Refusals refusals = refuse(prefix, {"virtual_pipeline_model_parallel_size"}, kOneProcess);
+  Refusals refusals = refuse(prefix, {"virtual_pipeline_model_parallel_size"}, kDataParallel);
   append(refusals,
-         refuse(prefix, {"dynamic_context_parallel", "max_seqlen_per_dp_cp_rank"}, kOneProcess));
+         refuse(prefix, {"dynamic_context_parallel", "max_seqlen_per_dp_cp_rank"}, kDataParallel));
   append(refusals, refuse(prefix, {"offload"}, kNoOffload));
   append(refusals, refuse(prefix,
                           {"use_dist_checkpointing", "dist_checkpointing_path",
@@ -73,8 +80,7 @@ Refusals engine_refusals(const std::string& prefix) {
                           {"use_remove_padding", "pad_bshd_to_minibatch_max", "pad_to_length",
                            "pad_to_length_bucket"},
                           "batches are padded on the right to their longest sequence"));
-  append(refusals,
-         refuse(prefix, {"use_megatron_fsdp"}, "parameters are not sharded in one process"));
+  append(refusals, refuse(prefix, {"use_megatron_fsdp"}, "parameters are not sharded"));
   append(refusals,
          refuse(prefix, {"entropy_from_logits_with_chunking", "entropy_from_logits_chunk_size"},
                 "entropy is computed in blocks of rows always"));

@@ -6,6 +6,13 @@ namespace {
 
 constexpr const char* kNoResume = "resume is not built yet";
 
+Row ranks_per_node() {
+  return null_integer("n_gpus_per_node",
+                      "null: as many ranks as the launcher starts on a node; another number is an "
+                      "error")
+      .at_least(1);
+}
+
 std::vector<Row> shared_rows(ConfigKind kind) {
   bool sft = kind == ConfigKind::kSft;
   return {
@@ -19,7 +26,11 @@ std::vector<Row> shared_rows(ConfigKind kind) {
           .one_of({"console", "file", "tensorboard"})
           .why("services on the network are not written to")
           .verl_node(YamlNode::list({YamlNode::of("console"), YamlNode::of("wandb")})),
-      only_integer("nnodes", 1, "training runs in one process"),
+      null_integer("nnodes",
+                   "null: as many as the launcher starts ranks on; another number is an "
+                   "error")
+          .at_least(1)
+          .verl(1),
       integer("save_freq", -1, "steps between checkpoints; -1: after the last step alone")
           .at_least(1)
           .also(-1),
@@ -39,27 +50,36 @@ std::vector<Row> shared_rows(ConfigKind kind) {
       text("device", "auto", "auto: cuda where there is one, else cpu")
           .one_of({"auto", "cpu", "cuda"})
           .verl("cuda"),
-      null_integer("threads", "of the CPU; null: all cores").at_least(1).added(),
+      null_integer("threads",
+                   "of the CPU, per rank; null: the cores divided by the ranks of the node")
+          .at_least(1)
+          .added(),
   };
 }
 
 std::vector<Row> grpo_rows() {
   return {
-      only_integer("n_gpus_per_node", 1, "training runs in one process").verl(8),
+      ranks_per_node().verl(8),
       integer("seed", 1, "every random number of the run depends on it").at_least(0).added(),
       flag("val_before_train", true, "validate before the first step"),
       only_flag("val_only", false, "use `muoncore generate`"),
       null_integer("max_actor_ckpt_to_keep", "checkpoints that are kept; null: all").at_least(1),
       only_integer("critic_warmup", 0, "grpo has no critic"),
       only_integer("log_val_generations", 0, "not built yet"),
-      only_null("rollout_data_dir", "not built yet"),
+      null_text("rollout_data_dir",
+                "folder for a file of each step's rollouts (JSON lines); null: none"),
       only_null("validation_data_dir", "not built yet"),
   };
 }
 
 std::vector<Row> sft_rows() {
   return {
-      only_integer("n_gpus_per_node", 1, "training runs in one process"),
+      ranks_per_node().verl(1),
+      integer("nccl_timeout", 600,
+              "seconds after which a collective that a rank does not join is an error; checkpoints "
+              "do not count")
+          .at_least(1)
+          .added(),
       integer("seed", 1, "every random number of the run depends on it").at_least(0),
       flag("val_before_train", false, "validate before the first step").added(),
       null_integer("max_ckpt_to_keep", "checkpoints that are kept; null: all").at_least(1),
@@ -97,7 +117,7 @@ Options trainer_options(ConfigKind kind) {
 
 Refusals trainer_refusals(ConfigKind kind) {
   Refusals all = refuse("trainer", {"balance_batch", "balance_keep_minibatch"},
-                        "training runs in one process");
+                        "rows are dealt to ranks in their order");
   if (kind == ConfigKind::kSft) {
     append(all, refuse("trainer", {"profile_interval"}, "the timers are always on (timing_s/...)"));
     return all;
@@ -106,7 +126,7 @@ Refusals trainer_refusals(ConfigKind kind) {
   append(all, refuse("trainer", {"del_local_ckpt_after_load"}, kNoResume));
   append(all, refuse("trainer", {"checkpoint_callback_class"}, "no Python code is run"));
   append(all, refuse("trainer", {"esi_redundant_time", "ray_wait_register_center_timeout"},
-                     "training runs in one process"));
+                     "there is no Ray underneath"));
   append(all, refuse("trainer", {"use_v1", "v1"}, "there is one trainer: sync"));
   return all;
 }

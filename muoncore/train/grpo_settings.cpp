@@ -14,6 +14,11 @@ std::optional<int64_t> maybe_integer(const Config& config, const std::string& ke
   return config.integer(key);
 }
 
+std::optional<std::filesystem::path> maybe_path(const Config& config, const std::string& key) {
+  if (config.is_null(key)) return std::nullopt;
+  return config.text(key);
+}
+
 rl::RolloutOptions rollout_options(const Config& config, const std::vector<int64_t>& stop_ids,
                                    int64_t padding_id) {
   rl::RolloutOptions out;
@@ -111,6 +116,8 @@ GrpoSettings grpo_settings(const Config& config, const std::vector<int64_t>& sto
   out.norm_adv_by_std = config.flag("algorithm.norm_adv_by_std_in_grpo");
   out.kl_penalty = rl::parse_kl_penalty(config.text("algorithm.kl_penalty"));
   out.kl_controller = kl_controller(config);
+  out.record_dir = maybe_path(config, "trainer.rollout_data_dir");
+  out.replay_dir = maybe_path(config, kRollout + "replay_dir");
   out.log_probability_gap = config.flag(kRollout + "calculate_log_probs");
   return out;
 }

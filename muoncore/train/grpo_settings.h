@@ -1,6 +1,9 @@
 // A grpo config as the plain settings of the phases.
 #pragma once
 
+#include <filesystem>
+#include <optional>
+
 #include "muoncore/rl/advantage.h"
 #include "muoncore/train/config.h"
 #include "muoncore/train/evaluate.h"
@@ -22,7 +25,9 @@ struct GrpoSettings {
   bool use_kl_in_reward = false;
   rl::KlPenalty kl_penalty;
   rl::KlController kl_controller = rl::KlController::fixed(0.0);
-  bool log_probability_gap = true;  // rollout.calculate_log_probs
+  bool log_probability_gap = true;                  // rollout.calculate_log_probs
+  std::optional<std::filesystem::path> record_dir;  // trainer.rollout_data_dir
+  std::optional<std::filesystem::path> replay_dir;  // rollout.replay_dir
 };
 
 // stop_ids: the task's. padding_id: the tokenizer's.

@@ -1,11 +1,12 @@
 #include "muoncore/train/grpo_trainer.h"
 
 #include "muoncore/train/rollout_phase.h"
+#include "muoncore/train/rollout_record.h"
 
 namespace muoncore::train {
 
-GrpoTrainer::GrpoTrainer(const Config& config)
-    : Trainer(config),
+GrpoTrainer::GrpoTrainer(const Config& config, const Ranks& ranks)
+    : Trainer(config, ranks),
       task_(set_up_task(config, setup_.tokenizer)),
       settings_(grpo_settings(config, task_->stop_ids(), setup_.tokenizer->padding_id())) {
   if (settings_.use_reference) reference_ = frozen_copy(*setup_.model);
@@ -17,15 +18,16 @@ void GrpoTrainer::add_log_probs(RolloutBatch& batch, Metrics& metrics) {
   if (settings_.recompute_old_log_probs) {
     const auto phase = recorder_.phase("old_log_prob");
     LogProbPass pass = log_prob_pass(*setup_.model, batch, temperature, settings_.old_log_prob_rows,
-                                     /*with_entropy=*/true);
+                                     /*with_entropy=*/true, ranks());
     batch.old_log_probs = pass.log_probs;
     metrics["actor/entropy"] = pass.mean_entropy;
   }
   if (settings_.use_reference) {
     const auto phase = recorder_.phase("ref");
-    batch.ref_log_probs = log_prob_pass(*reference_, batch, temperature,
-                                        settings_.ref_log_prob_rows, /*with_entropy=*/false)
-                              .log_probs;
+    batch.ref_log_probs =
+        log_prob_pass(*reference_, batch, temperature, settings_.ref_log_prob_rows,
+                      /*with_entropy=*/false, ranks())
+            .log_probs;
   }
 }
 
@@ -37,11 +39,13 @@ RolloutBatch GrpoTrainer::make_batch(int64_t step, Metrics& metrics) {
     const auto phase = recorder_.phase("gen");
     batch = sample_rollouts(*setup_.model, *task_, *setup_.tokenizer,
                             (step - 1) * settings_.prompts_per_step, settings_.prompts_per_step,
-                            options);
+                            options, ranks(), settings_.replay_dir);
   }
   {
     const auto phase = recorder_.phase("reward");
-    score_rollouts(batch, *task_);
+    score_rollouts(batch, *task_, ranks());
+    if (settings_.record_dir && ranks().rank() == 0)
+      record_rollouts(*settings_.record_dir, step, batch, *setup_.tokenizer);
   }
   add_log_probs(batch, metrics);
   const auto phase = recorder_.phase("adv");
@@ -58,6 +62,7 @@ Metrics GrpoTrainer::step() {
   RolloutBatch batch;
   {
     const auto phase = recorder_.phase("step");
+    wait_params(trainee());
     batch = make_batch(step, metrics);
     Trainee trained = trainee();
     // merge keeps what is there: the entropy of before the update, where it was computed.
@@ -70,7 +75,7 @@ Metrics GrpoTrainer::step() {
 }
 
 Metrics GrpoTrainer::held_out() {
-  return evaluate(*setup_.model, *task_, *setup_.tokenizer, settings_.evaluate);
+  return evaluate(*setup_.model, *task_, *setup_.tokenizer, settings_.evaluate, ranks());
 }
 
 }  // namespace muoncore::train

@@ -17,7 +17,7 @@ namespace muoncore::train {
 class GrpoTrainer final : public Trainer {
  public:
   // Sets up model, task and optimizer; touches no run folder. Throws Error.
-  explicit GrpoTrainer(const Config& config);
+  GrpoTrainer(const Config& config, const Ranks& ranks);
 
   Metrics step() override;
 

@@ -10,6 +10,7 @@ std::vector<std::vector<int64_t>> split_rows(const std::vector<int64_t>& lengths
   std::vector<int64_t> order(lengths.size());
   std::iota(order.begin(), order.end(), 0);
   const auto all = static_cast<int64_t>(lengths.size());
+  if (all == 0) return {};
   const int64_t each = std::min(rows.value_or(all), all);
   if (each == all) return {order};
   std::stable_sort(order.begin(), order.end(),

@@ -11,7 +11,7 @@ namespace muoncore::train {
 
 // Rows 0 .. lengths.size()-1 in micro-batches of at most `rows` (>= 1; none: all at once), each row
 // in exactly one. Rows are taken by ascending length (ties by index): each micro-batch is cut to
-// its own longest row, so little is padded.
+// its own longest row, so little is padded. No rows: no micro-batch.
 std::vector<std::vector<int64_t>> split_rows(const std::vector<int64_t>& lengths,
                                              std::optional<int64_t> rows);
 

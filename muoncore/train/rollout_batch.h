@@ -1,4 +1,6 @@
 // What one GRPO step works on: prompts, their sampled responses, and what the phases add to them.
+// Every rank holds the whole batch: it is small beside a model, and so every number that is made of
+// it is the same on all ranks.
 #pragma once
 
 #include <torch/types.h>
@@ -9,6 +11,7 @@
 
 #include "muoncore/data/task.h"
 #include "muoncore/rl/rollout.h"
+#include "muoncore/train/ranks.h"
 
 namespace muoncore::train {
 
@@ -16,7 +19,9 @@ namespace muoncore::train {
 struct RolloutBatch {
   std::vector<data::Prompt> prompts;
   rl::Rollout rollout;
-  std::vector<std::string> responses;  // [N] texts, special tokens left out
+  // Texts of rows own.begin .. own.end, which this rank sampled; special tokens left out.
+  std::vector<std::string> responses;
+  Share own;
 
   std::vector<double> scores;      // [N] of the task's reward
   std::vector<double> rewards;     // [N] scores less the KL penalty, if there is one

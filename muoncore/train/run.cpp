@@ -6,9 +6,11 @@
 #include "muoncore/core/counting_allocator.h"
 #include "muoncore/core/log.h"
 #include "muoncore/core/memory.h"
+#include "muoncore/core/rng.h"
 #include "muoncore/core/timer.h"
 #include "muoncore/train/checkpoint.h"
 #include "muoncore/train/config_derived.h"
+#include "muoncore/train/config_ranks.h"
 #include "muoncore/train/gates.h"
 #include "muoncore/train/grpo_trainer.h"
 #include "muoncore/train/loggers.h"
@@ -61,8 +63,11 @@ Schedule schedule(const Config& config) {
 // One run's outputs.
 class Recorder {
  public:
-  Recorder(const Config& config, const RunDir& dir, int64_t total)
-      : loggers_(make_loggers(config.texts("trainer.logger"), dir.path(), total)) {}
+  // Nothing is recorded but on rank 0.
+  Recorder(const Config& config, const std::filesystem::path& folder, int64_t total,
+           const Ranks& ranks) {
+    if (ranks.rank() == 0) loggers_ = make_loggers(config.texts("trainer.logger"), folder, total);
+  }
   void log(int64_t step, const Metrics& metrics) {
     for (auto& logger : loggers_) logger->log(step, metrics);
   }
@@ -71,47 +76,72 @@ class Recorder {
   std::vector<std::unique_ptr<MetricLogger>> loggers_;
 };
 
-// Saves models and drops the oldest beyond `keep`.
+// Saves models and drops the oldest beyond `keep`. Rank 0 writes, the others wait.
 class Saver {
  public:
   Saver(const RunDir& dir, std::optional<int64_t> keep) : dir_(dir), keep_(keep) {}
 
   double save(int64_t step, Trainer& trainer) {
     const Stopwatch watch;
-    save_model(dir_, step, trainer.model(), trainer.tokenizer());
+    models::CausalLM& model = trainer.model();
+    trainer.ranks().on_rank_0(
+        [&] {
+          save_model(dir_, step, model, trainer.tokenizer());
+          drop_oldest(step);
+        },
+        "the saved model");
+    return watch.seconds();
+  }
+
+ private:
+  void drop_oldest(int64_t step) {
     saved_.push_back(step);
     while (keep_ && static_cast<int64_t>(saved_.size()) > *keep_) {
       std::filesystem::remove_all(dir_.path() / fmt::format("global_step_{}", saved_.front()));
       saved_.pop_front();
     }
-    return watch.seconds();
   }
 
- private:
   const RunDir& dir_;
   std::optional<int64_t> keep_;
   std::deque<int64_t> saved_;
 };
 
-void write_facts(const Config& config, const RunDir& dir, const Trainer& trainer,
-                 const models::CausalLM& model) {
+void open_log(const RunDir& dir, const Ranks& ranks) {
+  const std::filesystem::path folder = dir.path() / "logs";
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  check(!error, "cannot make the folder {}: {}", folder.string(), error.message());
+  set_log_file(folder / fmt::format("rank_{}.log", ranks.rank()));
+}
+
+// Says what the run is; rank 0 writes it down.
+void write_facts(const Config& config, const RunDir& dir, Trainer& trainer) {
+  const models::CausalLM& model = trainer.model();
   StartupFacts facts = trainer.facts();
   facts.run_dir = dir.path().string();
   nlohmann::json resolved = resolved_json(config, facts.total_steps);
-  resolved.update(startup_json(facts, model, trainer.optimizer()));
-  write_file_atomically(dir.path() / "resolved.json", resolved.dump(2) + "\n");
-  log_info("{}", startup_report(facts, model, trainer.optimizer()));
+  resolved.update(startup_json(facts, model, trainer.wrapped()));
+  trainer.ranks().on_rank_0(
+      [&] {
+        write_file_atomically(dir.path() / "config.yaml", to_yaml(config));
+        write_file_atomically(dir.path() / "resolved.json", resolved.dump(2) + "\n");
+      },
+      "the run's config");
+  if (facts.ranks > 1) open_log(dir, trainer.ranks());
+  log_info("{}", startup_report(facts, model, trainer.wrapped()));
 }
 
 void train_all(Trainer& trainer, const Schedule& plan, Gates& gates, Recorder& recorder,
                Saver& saver) {
   const int64_t total = trainer.total_steps();
+  const bool judges = trainer.ranks().rank() == 0;  // the others hear of it
   const Stopwatch watch;
   ProgressBar bar(trainer.facts().command, total);
   if (plan.validate_first) {
     if (const Metrics first = trainer.validate(); !first.empty()) {
       recorder.log(0, first);
-      gates.check(0, first);
+      if (judges) gates.check(0, first);
     }
   }
   for (int64_t step = 1; step <= total; ++step) {
@@ -122,7 +152,7 @@ void train_all(Trainer& trainer, const Schedule& plan, Gates& gates, Recorder& r
     }
     recorder.log(step, metrics);
     bar.update(step, watch.seconds());
-    gates.check(step, metrics);
+    if (judges) gates.check(step, metrics);
   }
   log_info("{} done: {} steps in {}", trainer.facts().command, total,
            format_duration(watch.seconds()));
@@ -130,31 +160,41 @@ void train_all(Trainer& trainer, const Schedule& plan, Gates& gates, Recorder& r
 
 }  // namespace
 
-std::unique_ptr<Trainer> make_trainer(const Config& config) {
+std::unique_ptr<Trainer> make_trainer(const Config& config, const Ranks& ranks) {
   switch (config.kind()) {
     case ConfigKind::kGrpo:
-      return std::make_unique<GrpoTrainer>(config);
+      return std::make_unique<GrpoTrainer>(config, ranks);
     case ConfigKind::kSft:
-      return std::make_unique<SftTrainer>(config);
+      return std::make_unique<SftTrainer>(config, ranks);
     case ConfigKind::kCompare:
       break;
   }
   throw std::logic_error("make_trainer: a comparison has no trainer of its own");
 }
 
-void run_training(const Config& config) {
+void run_training(const Config& config, comm::World& world) {
   install_counting_allocator();
   keep_freed_memory();
-  const RunDir dir = RunDir::create(run_folder(config));
-  const auto trainer = make_trainer(config);
-  write_file_atomically(dir.path() / "config.yaml", to_yaml(config));
-  write_facts(config, dir, *trainer, trainer->model());
+  set_log_console(world.rank() == 0);
+  check_launch(config, world.env());
+  world.agree("the config", hash_name(to_yaml(config)));
+  const Ranks ranks(world.group(), world.factory(), world.env().local_world_size);
+  std::optional<RunDir> dir;
+  ranks.on_rank_0([&] { dir = RunDir::create(run_folder(config)); }, "the run's folder");
+  if (!dir) dir = RunDir::join(run_folder(config));
+  const auto trainer = make_trainer(config, ranks);
+  write_facts(config, *dir, *trainer);
   const Schedule plan = schedule(config);
   Gates gates(gate_settings(config));
-  Recorder recorder(config, dir, trainer->total_steps());
-  Saver saver(dir, plan.keep);
+  Recorder recorder(config, dir->path(), trainer->total_steps(), ranks);
+  Saver saver(*dir, plan.keep);
   train_all(*trainer, plan, gates, recorder, saver);
-  log_info("model saved in {}", dir.model_folder(trainer->total_steps()).string());
+  log_info("model saved in {}", dir->model_folder(trainer->total_steps()).string());
+}
+
+void run_training(const Config& config) {
+  comm::World alone(comm::LaunchEnv{}, {});
+  run_training(config, alone);
 }
 
 }  // namespace muoncore::train

@@ -1,5 +1,5 @@
 // The folder of a run, `trainer.default_local_dir`: config.yaml, resolved.json, metrics.jsonl,
-// tensorboard/, global_step_<N>/ and latest_checkpointed_iteration.txt.
+// tensorboard/, logs/, global_step_<N>/ and latest_checkpointed_iteration.txt.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,8 @@ class RunDir {
   // Makes the folder (and those above it). Throws Error when something that is not an empty folder
   // is there: a run never mixes its files with another's.
   static RunDir create(const std::filesystem::path& path);
+  // The folder of a run that another rank has made.
+  static RunDir join(const std::filesystem::path& path) { return RunDir(path); }
 
   const std::filesystem::path& path() const { return path_; }
 

@@ -3,6 +3,9 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
+#include <sched.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "muoncore/core/check.h"
@@ -11,6 +14,7 @@
 #include "muoncore/models/hf.h"
 #include "muoncore/optim/build.h"
 #include "muoncore/train/config_derived.h"
+#include "muoncore/train/config_ranks.h"
 
 namespace muoncore::train {
 
@@ -26,13 +30,29 @@ c10::Device device_named(const std::string& name, const std::string& key) {
                                : c10::Device(c10::DeviceType::CPU);
 }
 
-c10::Device resolve_device(const Config& config) {
-  return device_named(config.text("trainer.device"), "trainer.device");
+c10::Device resolve_device(const Config& config, const Ranks& ranks) {
+  const std::string wanted = config.text("trainer.device");
+  if (ranks.size() == 1) return device_named(wanted, "trainer.device");
+  check(wanted != "cuda",
+        "trainer.device: value cuda, but there are {} ranks, which talk over Gloo, from the CPU; "
+        "set cpu or auto",
+        ranks.size());
+  return c10::Device(c10::DeviceType::CPU);
 }
 
-int set_threads(const Config& config) {
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  check(sched_getaffinity(0, sizeof(set), &set) == 0,
+        "the cores of this process cannot be asked for");
+  return std::max(1, CPU_COUNT(&set));
+}
+
+int set_threads(const Config& config, const Ranks& ranks) {
   if (!config.is_null("trainer.threads")) {
     at::set_num_threads(static_cast<int>(config.integer("trainer.threads")));
+  } else if (ranks.local_size() > 1) {
+    at::set_num_threads(std::max(1, usable_cores() / static_cast<int>(ranks.local_size())));
   }
   return at::get_num_threads();
 }
@@ -141,14 +161,34 @@ std::vector<optim::NamedParam> optimizer_params(const models::CausalLM& model) {
   return out;
 }
 
+namespace {
+
+parallel::WrappedModel wrap(const Config& config, const models::CausalLM& model,
+                            const optim::OptimizerConfig& settings, const Ranks& ranks) {
+  if (ranks.size() == 1) {
+    parallel::WrappedModel alone;
+    alone.optimizer = optim::build_optimizer(optimizer_params(model), settings);
+    return alone;
+  }
+  parallel::ModelChunk chunk;
+  for (const auto& [spec, tensor] : optimizer_params(model)) chunk.params.push_back({spec, tensor});
+  parallel::ParallelGroups groups;
+  groups.world = groups.dp = ranks.gradients();
+  return parallel::wrap_model_chunks_with_layerwise_aware_ddp({chunk}, settings, ddp_config(config),
+                                                              groups);
+}
+
+}  // namespace
+
 OptimizerSetup set_up_optimizer(const Config& config, const models::CausalLM& model,
-                                int64_t total_steps, bool measure_update_rms) {
+                                int64_t total_steps, const Ranks& ranks, bool measure_update_rms) {
   optim::OptimizerConfig settings = optimizer_config(config, total_steps);
   settings.measure_update_rms = measure_update_rms;
   OptimizerSetup out;
-  out.optimizer = optim::build_optimizer(optimizer_params(model), settings);
+  out.wrapped = wrap(config, model, settings, ranks);
   out.scheduler = std::make_unique<optim::OptimizerParamScheduler>(
-      *out.optimizer, optim::scheduler_options(settings));
+      *out.wrapped.optimizer, optim::scheduler_options(settings));
+  out.qk_clip_tau = settings.muon_qk_clip_tau;
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,18 +13,25 @@
 #include "muoncore/models/causal_lm.h"
 #include "muoncore/optim/chained.h"
 #include "muoncore/optim/param_scheduler.h"
+#include "muoncore/parallel/wrap.h"
 #include "muoncore/train/config.h"
+#include "muoncore/train/ranks.h"
 
 namespace muoncore::train {
 
 // auto (cuda where there is one), cpu or cuda. Throws Error, naming `key`, where cuda is asked for
 // and absent.
 c10::Device device_named(const std::string& name, const std::string& key);
-c10::Device resolve_device(const Config& config);  // trainer.device
+// trainer.device. Several ranks are on the CPU: cuda throws Error, auto is cpu.
+c10::Device resolve_device(const Config& config, const Ranks& ranks);
 
-// trainer.threads, or as many as torch takes by itself (all cores, or OMP_NUM_THREADS); sets them
-// and returns the number.
-int set_threads(const Config& config);
+// The cores that this process may run on.
+int usable_cores();
+
+// trainer.threads, or as many as torch takes by itself (all cores, or OMP_NUM_THREADS), or, with
+// several ranks on this machine, its cores divided by them (at least 1); sets them and returns the
+// number.
+int set_threads(const Config& config, const Ranks& ranks);
 
 // The dtype key of the engine. Throws Error on float16.
 at::ScalarType resolve_dtype(const Config& config);
@@ -49,14 +57,17 @@ std::shared_ptr<const data::Task> set_up_task(const Config& config,
 // The model's parameters as the optimizer wants them.
 std::vector<optim::NamedParam> optimizer_params(const models::CausalLM& model);
 
-// The optimizer of the config over the model's parameters, and the schedule that drives it.
+// The optimizer of the config over the model's parameters, and the schedule that drives it; with
+// several ranks the data-parallel buffers too, into which the parameters move (collective).
 // `measure_update_rms` off: for timing, where the measure would count as the optimizer's work.
 struct OptimizerSetup {
-  std::unique_ptr<optim::ChainedOptimizer> optimizer;
+  parallel::WrappedModel wrapped;  // one rank: its optimizer alone
   std::unique_ptr<optim::OptimizerParamScheduler> scheduler;
+  std::optional<double> qk_clip_tau = std::nullopt;
 };
 OptimizerSetup set_up_optimizer(const Config& config, const models::CausalLM& model,
-                                int64_t total_steps, bool measure_update_rms = true);
+                                int64_t total_steps, const Ranks& ranks,
+                                bool measure_update_rms = true);
 
 // trainer.default_local_dir, or checkpoints/<project_name>/<experiment_name>.
 std::filesystem::path run_folder(const Config& config);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "muoncore/rl/response_log_probs.h"
+#include "muoncore/train/qk_clip.h"
 
 namespace muoncore::train {
 namespace {
@@ -30,24 +31,31 @@ Metrics sft_update(Trainee& trainee, const data::Batch& batch, std::optional<int
                    PhaseRecorder& recorder) {
   const auto update = recorder.phase("update");
   const c10::Device device = device_of(trainee.model);
-  const auto tokens = static_cast<double>(batch.target_tokens);
+  const double tokens = trainee.ranks.sum({static_cast<double>(batch.target_tokens)},
+                                          "target tokens of the batch")[0];
   const std::vector<int64_t> lengths = lengths_of(batch);
   double loss_sum = 0.0;
+  QkClip qk_clip(trainee);
   trainee.optimizer.zero_grad();
-  for (const auto& rows : split_rows(lengths, micro_rows)) {
+  wait_params(trainee);
+  const auto parts = split_rows(lengths, micro_rows);
+  for (const auto& rows : parts) {
+    qk_clip.expect_rows(lengths, rows);
     const at::Tensor loss =
         negative_log_likelihood(trainee.model, batch, rows, longest(lengths, rows), device) /
         tokens;
     loss_sum += loss.item<double>();
-    loss.backward();
+    backward(trainee, loss, &rows == &parts.back());
   }
   Metrics metrics;
-  metrics["train/loss"] = loss_sum;
+  metrics["train/loss"] = trainee.ranks.sum({loss_sum}, "loss of the batch")[0];
   metrics["train/lr"] = trainee.scheduler.lr();
   metrics["train/global_tokens"] = tokens;
   {
     const auto step = recorder.phase("optimizer_step");
-    add_step_metrics(trainee.optimizer.step(), "train/", metrics);
+    const optim::StepResult result = trainee.optimizer.step();
+    add_step_metrics(result, "train/", metrics);
+    qk_clip.after_step(result, "train/", metrics);
   }
   metrics["train/optim/state_bytes"] = static_cast<double>(trainee.optimizer.state_bytes());
   trainee.scheduler.step();
@@ -56,13 +64,14 @@ Metrics sft_update(Trainee& trainee, const data::Batch& batch, std::optional<int
 }
 
 double sft_loss(models::CausalLM& model, const data::SftData& data, int64_t batch_size,
-                int64_t padding_id, std::optional<int64_t> micro_rows) {
+                int64_t padding_id, std::optional<int64_t> micro_rows, const Ranks& ranks) {
   const torch::NoGradGuard no_grad;
   const c10::Device device = device_of(model);
   double sum = 0.0;
   double tokens = 0.0;
-  for (int64_t first = 0; first < data.size(); first += batch_size) {
-    const int64_t count = std::min(batch_size, data.size() - first);
+  const Share share = ranks.share(data.size());
+  for (int64_t first = share.begin; first < share.end; first += batch_size) {
+    const int64_t count = std::min(batch_size, share.end - first);
     const data::Batch batch = data::sft_batch(data, first, count, padding_id);
     const std::vector<int64_t> lengths = lengths_of(batch);
     for (const auto& rows : split_rows(lengths, micro_rows)) {
@@ -71,7 +80,8 @@ double sft_loss(models::CausalLM& model, const data::SftData& data, int64_t batc
     }
     tokens += static_cast<double>(batch.target_tokens);
   }
-  return sum / std::max(tokens, 1.0);
+  const std::vector<double> all = ranks.sum({sum, tokens}, "held-out loss");
+  return all[0] / std::max(all[1], 1.0);
 }
 
 }  // namespace muoncore::train

@@ -13,15 +13,16 @@
 
 namespace muoncore::train {
 
-// loss = -sum(log p(target)) / target tokens of the whole batch (source: verl's sft_loss), so it
-// and its gradient do not depend on how the batch is cut into micro-batches. Steps optimizer and
-// scheduler. Metrics: train/{loss, grad_norm, lr, global_tokens}, train/optim/*. Phases: update and
-// optimizer_step within it.
+// batch: this rank's share. loss = -sum(log p(target)) / target tokens of the whole batch, of all
+// ranks (source: verl's sft_loss), so it and its gradient do not depend on how the batch is cut
+// into shares and micro-batches. Steps optimizer and scheduler. Metrics: train/{loss, grad_norm,
+// lr, global_tokens}, train/optim/*. Phases: update and optimizer_step within it.
 Metrics sft_update(Trainee& trainee, const data::Batch& batch, std::optional<int64_t> micro_rows,
                    PhaseRecorder& recorder);
 
-// Mean loss per target token over one epoch of `data`, without gradients.
+// Mean loss per target token over one epoch of `data`, without gradients; each rank takes its share
+// of the examples.
 double sft_loss(models::CausalLM& model, const data::SftData& data, int64_t batch_size,
-                int64_t padding_id, std::optional<int64_t> micro_rows);
+                int64_t padding_id, std::optional<int64_t> micro_rows, const Ranks& ranks);
 
 }  // namespace muoncore::train

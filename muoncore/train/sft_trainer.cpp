@@ -36,8 +36,8 @@ EvaluateSettings evaluate_settings(const Config& config, const data::Task& task,
 
 }  // namespace
 
-SftTrainer::SftTrainer(const Config& config, bool measure_update_rms)
-    : Trainer(config),
+SftTrainer::SftTrainer(const Config& config, const Ranks& ranks, bool measure_update_rms)
+    : Trainer(config, ranks),
       batch_size_(config.integer("data.train_batch_size")),
       micro_rows_(config.integer("data.micro_batch_size_per_gpu")) {
   if (config.text("data.task") == "jsonl") {
@@ -56,9 +56,12 @@ Metrics SftTrainer::step() {
   int64_t tokens = 0;
   {
     const auto phase = recorder_.phase("step");
-    const data::Batch batch = data::sft_batch(*train_data_, steps_done() * batch_size_, batch_size_,
-                                              setup_.tokenizer->padding_id());
-    tokens = batch.lengths.sum().item<int64_t>();
+    const Share share = ranks().share(batch_size_);
+    const data::Batch batch =
+        data::sft_batch(*train_data_, steps_done() * batch_size_ + share.begin, share.size(),
+                        setup_.tokenizer->padding_id());
+    tokens = static_cast<int64_t>(
+        ranks().sum({batch.lengths.sum().item<double>()}, "tokens of the batch")[0]);
     Trainee trained = trainee();
     metrics = sft_update(trained, batch, micro_rows_, recorder_);
   }
@@ -72,9 +75,9 @@ Metrics SftTrainer::held_out() {
   Metrics metrics;
   if (val_data_) {
     metrics["val/loss"] = sft_loss(*setup_.model, *val_data_, batch_size_,
-                                   setup_.tokenizer->padding_id(), micro_rows_);
+                                   setup_.tokenizer->padding_id(), micro_rows_, ranks());
   }
-  if (task_) metrics.merge(evaluate(*setup_.model, *task_, *setup_.tokenizer, evaluate_));
+  if (task_) metrics.merge(evaluate(*setup_.model, *task_, *setup_.tokenizer, evaluate_, ranks()));
   return metrics;
 }
 

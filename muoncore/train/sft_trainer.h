@@ -13,7 +13,7 @@ namespace muoncore::train {
 class SftTrainer final : public Trainer {
  public:
   // Sets up model, data and optimizer; touches no run folder. Throws Error.
-  explicit SftTrainer(const Config& config, bool measure_update_rms = true);
+  SftTrainer(const Config& config, const Ranks& ranks, bool measure_update_rms = true);
 
   // train/{loss, grad_norm, lr, global_tokens}, train/optim/*, timings, memory.
   Metrics step() override;

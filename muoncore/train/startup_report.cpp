@@ -4,17 +4,20 @@
 
 #include "muoncore/core/timer.h"
 #include "muoncore/models/hf.h"
+#include "muoncore/optim/muon.h"
 #include "muoncore/optim/routing.h"
+#include "muoncore/train/memory_plan.h"
 
 namespace muoncore::train {
 namespace {
 
-int64_t weight_bytes(const models::CausalLM& model) {
-  int64_t bytes = 0;
-  for (const auto& [name, tensor] : model.named_params()) {
-    bytes += tensor.numel() * static_cast<int64_t>(tensor.element_size());
-  }
-  return bytes;
+// Muon's constant factor, and what it is multiplied with in each step.
+std::string factor_text(const optim::ChainedOptimizer& optimizer) {
+  const auto& options = static_cast<const optim::MuonOptions&>(optimizer.child("muon")->defaults());
+  if (options.hyperball()) return "  Muon's updates have lr times the norm of their matrix\n";
+  if (options.adamw_match() != "none")
+    return fmt::format("  Muon's factor is that of each step: {}\n", options.adamw_match());
+  return fmt::format("  Muon's resolved factor: {:.6g}\n", optimizer.extra_scale_factor());
 }
 
 int64_t elements(const optim::ChainedOptimizer& optimizer, const std::string& name) {
@@ -33,8 +36,43 @@ std::string groups_text(const optim::ChainedOptimizer& optimizer) {
   return text;
 }
 
-std::string memory_text(const MemoryPlan& plan) {
-  std::string text = "memory, without activations and rollouts:\n";
+// Of the rank that holds most.
+MemoryPlan largest_plan(const models::CausalLM& model, const parallel::WrappedModel& wrapped,
+                        const StartupFacts& facts) {
+  MemoryPlan largest;
+  for (int64_t rank = 0; rank < facts.ranks; ++rank) {
+    const MemoryPlan plan = plan_memory(model, wrapped, rank, facts.with_reference);
+    if (plan.total() > largest.total()) largest = plan;
+  }
+  return largest;
+}
+
+int64_t state_of_all_ranks(const models::CausalLM& model, const parallel::WrappedModel& wrapped,
+                           const StartupFacts& facts) {
+  int64_t bytes = 0;
+  for (int64_t rank = 0; rank < facts.ranks; ++rank)
+    bytes += plan_memory(model, wrapped, rank, false).optimizer_state;
+  return bytes;
+}
+
+int64_t buckets(const parallel::WrappedModel& wrapped) {
+  int64_t count = 0;
+  for (const auto& buffer : wrapped.plans.front())
+    count += static_cast<int64_t>(buffer.layout.buckets.size());
+  return count;
+}
+
+std::string ranks_text(const StartupFacts& facts, const parallel::WrappedModel& wrapped) {
+  std::string text = fmt::format("{} ranks share every batch: {}, {} buckets in {} buffers\n",
+                                 facts.ranks, parallel::to_string(wrapped.sharding),
+                                 buckets(wrapped), wrapped.plans.front().size());
+  for (const std::string& note : wrapped.notes) text += fmt::format("  {}\n", note);
+  return text;
+}
+
+std::string memory_text(int64_t ranks, const MemoryPlan& plan) {
+  std::string text = fmt::format("memory{}, without activations and rollouts:\n",
+                                 ranks > 1 ? " of the rank that holds most" : "");
   const auto line = [&](const char* what, int64_t bytes) {
     if (bytes > 0) {
       text += fmt::format("  {:<16} {:>15} bytes ({})\n", what, format_count(bytes),
@@ -56,36 +94,20 @@ std::string optimizer_text(const optim::ChainedOptimizer& optimizer) {
     text += fmt::format("  {:<5} {:>15} elements\n", name, format_count(count));
   }
   text += groups_text(optimizer);
-  if (elements(optimizer, "muon") > 0) {
-    text += fmt::format("  Muon's resolved factor: {:.6g}\n", optimizer.extra_scale_factor());
-  }
+  if (elements(optimizer, "muon") > 0) text += factor_text(optimizer);
   return text + "routing:\n" + optim::to_string(optimizer.routing());
 }
 
 }  // namespace
 
-int64_t MemoryPlan::total() const {
-  return weights + gradients + masters + optimizer_state + reference;
-}
-
-MemoryPlan plan_memory(const models::CausalLM& model, const optim::ChainedOptimizer& optimizer,
-                       bool with_reference) {
-  MemoryPlan plan;
-  plan.weights = weight_bytes(model);
-  plan.gradients = plan.weights;
-  plan.masters = optimizer.master_bytes();
-  plan.optimizer_state = 4 * elements(optimizer, "muon") + 8 * elements(optimizer, "adam");
-  plan.reference = with_reference ? plan.weights : 0;
-  return plan;
-}
-
 std::string startup_report(const StartupFacts& facts, const models::CausalLM& model,
-                           const optim::ChainedOptimizer& optimizer) {
+                           const parallel::WrappedModel& wrapped) {
   const models::ModelConfig& c = model.config();
   std::string text =
       fmt::format("{}: {} steps into {}\n", facts.command, facts.total_steps, facts.run_dir);
-  text += fmt::format("device {}, {} thread{}, {}\n", facts.device.str(), facts.threads,
-                      facts.threads == 1 ? "" : "s", models::dtype_name(model.dtype()));
+  text += fmt::format("device {}, {} thread{}{}, {}\n", facts.device.str(), facts.threads,
+                      facts.threads == 1 ? "" : "s", facts.ranks > 1 ? " per rank" : "",
+                      models::dtype_name(model.dtype()));
   text += fmt::format(
       "model: {}, {} layers, hidden {}, MLP {}, {} heads / {} KV heads of {}, "
       "vocabulary {}{}\n",
@@ -94,15 +116,17 @@ std::string startup_report(const StartupFacts& facts, const models::CausalLM& mo
       c.tie_word_embeddings ? ", tied embeddings" : "");
   text += fmt::format("  {} parameters from {}\n", format_count(c.parameter_count()),
                       facts.model_source);
-  text += optimizer_text(optimizer);
-  text += memory_text(plan_memory(model, optimizer, facts.with_reference));
+  text += optimizer_text(*wrapped.optimizer);
+  if (facts.ranks > 1) text += ranks_text(facts, wrapped);
+  text += memory_text(facts.ranks, largest_plan(model, wrapped, facts));
   text.pop_back();  // the log ends the line
   return text;
 }
 
 nlohmann::json startup_json(const StartupFacts& facts, const models::CausalLM& model,
-                            const optim::ChainedOptimizer& optimizer) {
-  const MemoryPlan plan = plan_memory(model, optimizer, facts.with_reference);
+                            const parallel::WrappedModel& wrapped) {
+  const optim::ChainedOptimizer& optimizer = *wrapped.optimizer;
+  const MemoryPlan plan = largest_plan(model, wrapped, facts);
   nlohmann::json routing = nlohmann::json::array();
   for (const auto& route : optimizer.routing()) {
     routing.push_back({{"name", route.name}, {"optimizer", route.optimizer}, {"why", route.why}});
@@ -110,6 +134,8 @@ nlohmann::json startup_json(const StartupFacts& facts, const models::CausalLM& m
   }
   return {{"device", facts.device.str()},
           {"threads", facts.threads},
+          {"ranks", facts.ranks},
+          {"sharding", parallel::to_string(wrapped.sharding)},
           {"model",
            {{"source", facts.model_source},
             {"parameters", model.config().parameter_count()},
@@ -120,6 +146,7 @@ nlohmann::json startup_json(const StartupFacts& facts, const models::CausalLM& m
             {"gradients", plan.gradients},
             {"masters", plan.masters},
             {"optimizer_state", plan.optimizer_state},
+            {"optimizer_state_of_all_ranks", state_of_all_ranks(model, wrapped, facts)},
             {"reference", plan.reference}}},
           {"routing", routing}};
 }

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "muoncore/data/tokenizer.h"
-#include "muoncore/optim/param_scheduler.h"
 #include "muoncore/train/metrics.h"
 #include "muoncore/train/phases.h"
 #include "muoncore/train/setup.h"
@@ -20,6 +18,7 @@ class Trainer {
  private:
   std::string command_;
   int threads_;
+  const Ranks& ranks_;
   c10::Device device_;
 
  public:
@@ -36,22 +35,26 @@ class Trainer {
   int64_t steps_done() const { return steps_done_; }
   int64_t total_steps() const { return total_steps_; }
 
-  models::CausalLM& model() { return *setup_.model; }
+  const Ranks& ranks() const { return ranks_; }
+  models::CausalLM& model();  // with all parameters complete
   const data::Tokenizer& tokenizer() const { return *setup_.tokenizer; }
-  const optim::ChainedOptimizer& optimizer() const { return *optimizer_; }
+  const parallel::WrappedModel& wrapped() const { return optimizer_.wrapped; }
   StartupFacts facts() const;  // without the run's folder
 
  protected:
-  // Threads, device, model and tokenizer; touches no run folder. Throws Error.
-  explicit Trainer(const Config& config);
-  // Once the number of training examples is known: steps, optimizer and schedule.
+  // Threads, device, model and tokenizer; touches no run folder. ranks must outlive it. Throws
+  // Error.
+  Trainer(const Config& config, const Ranks& ranks);
+  // Once the number of training examples is known: steps, optimizer and schedule. Collective.
   void set_up_steps(const Config& config, int64_t examples, bool measure_update_rms);
 
   virtual Metrics held_out() = 0;           // metrics of validate()
   virtual bool with_reference() const = 0;  // a frozen copy of the model is held
-  Trainee trainee() { return {*setup_.model, *optimizer_, *scheduler_}; }
-  // Counts one step of `batch` examples and `tokens` tokens as done, and adds its timings, memory,
-  // throughput, training/global_step and training/epoch.
+  Trainee trainee() { return trainee_of(*setup_.model, optimizer_, ranks_); }
+  // Counts one step of `batch` examples and `tokens` tokens (of all ranks) as done, and adds its
+  // timings, memory, throughput (per rank, as verl's), training/global_step and training/epoch.
+  // With several ranks times and bytes are those of the rank with most; <name>/rank_mean is added
+  // where it shows how evenly they share the work.
   void finish_step(int64_t batch, int64_t tokens, Metrics& metrics);
 
   ModelSetup setup_;
@@ -61,8 +64,7 @@ class Trainer {
   int64_t examples_ = 0;  // of one epoch
   int64_t total_steps_ = 0;
   int64_t steps_done_ = 0;
-  std::unique_ptr<optim::ChainedOptimizer> optimizer_;
-  std::unique_ptr<optim::OptimizerParamScheduler> scheduler_;
+  OptimizerSetup optimizer_;
 };
 
 }  // namespace muoncore::train

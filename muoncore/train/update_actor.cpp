@@ -5,12 +5,16 @@
 
 #include "muoncore/core/rng.h"
 #include "muoncore/rl/response_log_probs.h"
+#include "muoncore/train/qk_clip.h"
 
 namespace muoncore::train {
 namespace {
 
 // Sums over the micro-batches of one mini-batch.
 struct MiniBatchSums {
+  // Over all ranks.
+  MiniBatchSums over(const Ranks& ranks) const;
+
   double loss = 0.0;
   double pg_loss = 0.0;
   double kl_loss = 0.0;
@@ -18,6 +22,22 @@ struct MiniBatchSums {
   double entropy = 0.0;       // plain sum over response tokens
   rl::PolicyMetrics policy;
 };
+
+MiniBatchSums MiniBatchSums::over(const Ranks& ranks) const {
+  const std::vector<double> all =
+      ranks.sum({loss, pg_loss, kl_loss, entropy_loss, entropy, policy.tokens, policy.clipped,
+                 policy.clipped_lower, policy.negative_log_ratio},
+                "losses of a mini-batch");
+  return {.loss = all[0],
+          .pg_loss = all[1],
+          .kl_loss = all[2],
+          .entropy_loss = all[3],
+          .entropy = all[4],
+          .policy = {.tokens = all[5],
+                     .clipped = all[6],
+                     .clipped_lower = all[7],
+                     .negative_log_ratio = all[8]}};
+}
 
 std::vector<int64_t> row_order(int64_t rows, const UpdateSettings& settings, int64_t step,
                                int64_t epoch) {
@@ -92,12 +112,13 @@ at::Tensor kl_term(const at::Tensor& log_probs, const at::Tensor& mask,
 }
 
 // Forward and backward of the rows; adds to the gradients and to the sums.
-void micro_batch(models::CausalLM& model, const std::vector<int64_t>& rows, int64_t width,
+void micro_batch(Trainee& trainee, const std::vector<int64_t>& rows, int64_t width, bool last,
                  MiniBatch& mini) {
   const UpdateSettings& settings = mini.settings;
   const at::Tensor mask = take_rows(mini.batch.rollout.response_mask, rows, width);
-  const auto pass = rl::response_log_probs(model, take_rows(mini.batch.rollout.ids, rows, width),
-                                           mask, settings.temperature, measures_entropy(settings));
+  const auto pass =
+      rl::response_log_probs(trainee.model, take_rows(mini.batch.rollout.ids, rows, width), mask,
+                             settings.temperature, measures_entropy(settings));
   const at::Tensor old = old_log_probs(pass.log_probs, rows, mini.batch, mini.first_pass);
   const auto policy =
       rl::policy_loss(pass.log_probs, old, advantages_of(mini.batch, rows, mask.device()), mask,
@@ -111,7 +132,7 @@ void micro_batch(models::CausalLM& model, const std::vector<int64_t>& rows, int6
   if (settings.entropy_coeff != 0.0) loss = loss - entropy_term(pass.entropy, mask, mini);
   if (settings.use_kl_loss) loss = loss + kl_term(pass.log_probs, mask, rows, mini);
   mini.sums.loss += loss.item<double>();
-  loss.backward();
+  backward(trainee, loss, last);
 }
 
 bool without_gradient(const RolloutBatch& batch, const std::vector<int64_t>& rows,
@@ -146,32 +167,69 @@ Metrics skipped_mini_batch() {
           {"actor/optim/ns_calls", 0.0}};
 }
 
+// All rows' log-probabilities, of which this rank computed those of `own`; `rows` in the order of
+// the ranks' shares.
+void gather_first_pass(const at::Tensor& first_pass, const std::vector<int64_t>& own,
+                       const std::vector<int64_t>& rows, const Ranks& ranks) {
+  if (ranks.size() == 1) return;
+  const at::Tensor all =
+      ranks.gather(take_rows(first_pass, own, first_pass.size(1)),
+                   static_cast<int64_t>(rows.size()), "log-probabilities of the first pass");
+  first_pass.index_copy_(0, torch::tensor(rows, torch::kInt64).to(all.device()), all);
+}
+
 Metrics mini_batch(Trainee& trainee, RolloutBatch& batch, const std::vector<int64_t>& rows,
                    const UpdateSettings& settings, PhaseRecorder& recorder) {
   if (without_gradient(batch, rows, settings)) return skipped_mini_batch();
+  const Share share = trainee.ranks.share(static_cast<int64_t>(rows.size()));
+  const std::vector<int64_t> own(rows.begin() + share.begin, rows.begin() + share.end);
   const std::vector<int64_t> all_lengths = batch.lengths();
   std::vector<int64_t> lengths;
-  for (const int64_t row : rows) lengths.push_back(all_lengths[row]);
+  for (const int64_t row : own) lengths.push_back(all_lengths[row]);
 
   MiniBatch mini{batch, settings, denominators(batch, rows, settings), {}, {}};
   if (!batch.old_log_probs.defined()) {
     mini.first_pass = torch::zeros_like(batch.rollout.log_probs, torch::kFloat);
   }
+  QkClip qk_clip(trainee);
   trainee.optimizer.zero_grad();
-  for (auto part : split_rows(lengths, settings.micro_batch_rows)) {
+  wait_params(trainee);
+  auto parts = split_rows(lengths, settings.micro_batch_rows);
+  for (auto& part : parts) {
     const int64_t width = longest(lengths, part);
-    for (int64_t& row : part) row = rows[row];
-    micro_batch(trainee.model, part, width, mini);
+    qk_clip.expect_rows(lengths, part);
+    for (int64_t& row : part) row = own[row];
+    micro_batch(trainee, part, width, &part == &parts.back(), mini);
   }
-  if (mini.first_pass.defined()) batch.old_log_probs = mini.first_pass;
+  if (mini.first_pass.defined()) {
+    gather_first_pass(mini.first_pass, own, rows, trainee.ranks);
+    batch.old_log_probs = mini.first_pass;
+  }
   Metrics metrics;
-  add_loss_metrics(mini.sums, mini.total, settings, metrics);
+  add_loss_metrics(mini.sums.over(trainee.ranks), mini.total, settings, metrics);
   const auto phase = recorder.phase("optimizer_step");
-  add_step_metrics(trainee.optimizer.step(), "actor/", metrics);
+  const optim::StepResult step = trainee.optimizer.step();
+  add_step_metrics(step, "actor/", metrics);
+  qk_clip.after_step(step, "actor/", metrics);
   return metrics;
 }
 
 }  // namespace
+
+Trainee trainee_of(models::CausalLM& model, OptimizerSetup& setup, const Ranks& ranks) {
+  return {model, *setup.wrapped.optimizer, *setup.scheduler,
+          ranks, setup.qk_clip_tau,        setup.wrapped.schedule.get()};
+}
+
+void backward(const Trainee& trainee, const at::Tensor& loss, bool last) {
+  std::optional<parallel::NoSync> no_sync;
+  if (trainee.schedule != nullptr && !last) no_sync.emplace(*trainee.schedule);
+  loss.backward();
+}
+
+void wait_params(const Trainee& trainee) {
+  if (trainee.schedule != nullptr) trainee.schedule->wait_params();
+}
 
 void add_step_metrics(const optim::StepResult& result, const std::string& prefix,
                       Metrics& metrics) {
@@ -183,6 +241,8 @@ void add_step_metrics(const optim::StepResult& result, const std::string& prefix
   for (const auto& [name, rms] : result.update_rms) {
     metrics[prefix + "optim/update_rms/" + name] = rms;
   }
+  if (result.extra_scale_factor)
+    metrics[prefix + "optim/extra_scale_factor"] = *result.extra_scale_factor;
 }
 
 Metrics update_actor(Trainee& trainee, RolloutBatch& batch, const UpdateSettings& settings,

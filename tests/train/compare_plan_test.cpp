@@ -22,7 +22,9 @@ class Plan : public testing::Test {
  protected:
   ComparePlan plan(std::vector<std::string> overrides = {}) const {
     overrides.push_back("compare.output_dir=" + out_.string());
-    return plan_comparison(load_config(ConfigKind::kCompare, file_, overrides));
+    ComparePlan planned = plan_comparison(load_config(ConfigKind::kCompare, file_, overrides));
+    check_output(planned);
+    return planned;
   }
   std::string error_of(const std::vector<std::string>& overrides) const {
     return muoncore::error_of([&] { plan(overrides); });
@@ -109,6 +111,7 @@ TEST_F(Plan, ThreadsAreTheCoresSharedAmongTheJobs) {
   ComparePlan p = plan({"compare.threads=null", "compare.jobs=1"});
   EXPECT_EQ(p.threads, p.cores);
   EXPECT_EQ(plan({"compare.threads=null", "compare.jobs=1000"}).threads, 1);
+  EXPECT_EQ(plan({"compare.threads=null", "compare.jobs=1", "compare.nproc=1000"}).threads, 1);
 }
 
 TEST_F(Plan, AnOutputFolderInTheWayIsRefused) {

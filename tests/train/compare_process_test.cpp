@@ -153,7 +153,5 @@ TEST(LastLines, CountsAndCompletesLines) {
   std::filesystem::remove(file);
 }
 
-TEST(ThisProgram, IsTheTest) { EXPECT_EQ(this_program().filename(), "test_train"); }
-
 }  // namespace
 }  // namespace muoncore::train

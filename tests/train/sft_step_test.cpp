@@ -61,7 +61,7 @@ TEST(SftStepTest, TheLossIsTheMeanOverTargets) {
     }
   }
   const double expected = sum / static_cast<double>(batch.target_tokens);
-  EXPECT_NEAR(sft_loss(*arm.model, ListData(), 4, 0, 2), expected, 1e-5);
+  EXPECT_NEAR(sft_loss(*arm.model, ListData(), 4, 0, 2, arm.ranks), expected, 1e-5);
   Trainee trainee = arm.trainee();
   EXPECT_NEAR(sft_update(trainee, batch, 3, arm.recorder).at("train/loss"), expected, 1e-5);
 }

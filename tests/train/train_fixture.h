@@ -31,6 +31,7 @@ struct Arm {
   std::shared_ptr<models::CausalLM> model;
   std::unique_ptr<optim::ChainedOptimizer> optimizer;
   std::unique_ptr<optim::OptimizerParamScheduler> scheduler;
+  Ranks ranks;
   PhaseRecorder recorder{c10::Device(c10::DeviceType::CPU)};
 
   explicit Arm(const std::string& kind, models::ModelConfig model_config = tiny_config()) {
@@ -47,7 +48,7 @@ struct Arm {
     scheduler = std::make_unique<optim::OptimizerParamScheduler>(*optimizer,
                                                                  optim::scheduler_options(config));
   }
-  Trainee trainee() { return {*model, *optimizer, *scheduler}; }
+  Trainee trainee() { return {*model, *optimizer, *scheduler, ranks}; }
 
   std::vector<at::Tensor> weights() const {
     std::vector<at::Tensor> out;

@@ -149,7 +149,8 @@ TEST(UpdateActorTest, DetachedOldLogProbsAreThoseOfASecondPass) {
   UpdateSettings settings = whole_batch();
   RolloutBatch a = random_batch(kAdvantages);
   RolloutBatch b = a;
-  const LogProbPass pass = log_prob_pass(*second.model, b, 1.0, 3, /*with_entropy=*/true);
+  const LogProbPass pass =
+      log_prob_pass(*second.model, b, 1.0, 3, /*with_entropy=*/true, second.ranks);
   b.old_log_probs = pass.log_probs;
   Trainee ta = detached.trainee();
   Trainee tb = second.trainee();
@@ -171,7 +172,7 @@ TEST(UpdateActorTest, EpochsAndMiniBatchesStepTheOptimizerOftenAndTheScheduleOnc
   settings.shuffle = true;
   RolloutBatch batch = random_batch(kAdvantages);
   EXPECT_THROW(update_actor(trainee, batch, settings, 1, arm.recorder), std::logic_error);
-  batch.old_log_probs = log_prob_pass(*arm.model, batch, 1.0, {}, false).log_probs;
+  batch.old_log_probs = log_prob_pass(*arm.model, batch, 1.0, {}, false, arm.ranks).log_probs;
   update_actor(trainee, batch, settings, 1, arm.recorder);
   EXPECT_EQ(arm.scheduler->num_steps(), 1);
   for (const auto& [key, tensor] : arm.optimizer->state()) {

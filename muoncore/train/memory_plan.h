@@ -1,0 +1,30 @@
+// What a run will hold of its model, by formula, before the first step.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "muoncore/models/causal_lm.h"
+#include "muoncore/parallel/wrap.h"
+
+namespace muoncore::train {
+
+struct MemoryPlan {
+  int64_t weights = 0;          // with several ranks: whole buffers, padding too, as gradients
+  int64_t gradients = 0;        // one rank: as large as the weights, in their dtype
+  int64_t masters = 0;          // fp32 copies of the bf16 weights that the rank owns
+  int64_t optimizer_state = 0;  // of what the rank owns: 4 bytes per element of Muon's (momentum)
+                                // and of Lion's, 8 per element of AdamW's (two moments)
+  int64_t reference = 0;        // weights of the reference model
+  int64_t total() const;
+};
+
+// Of one data-parallel rank.
+MemoryPlan plan_memory(const models::CausalLM& model, const parallel::WrappedModel& wrapped,
+                       int64_t rank, bool with_reference);
+
+// Parameters' elements that a rank updates, by optimizer ("muon", "adam").
+std::map<std::string, int64_t> owned_elements(const parallel::WrappedModel& wrapped, int64_t rank);
+
+}  // namespace muoncore::train
