@@ -39,4 +39,7 @@ for part, steps in (("sft", 500), ("grpo", 80)):
     assert wa == wb, part
     print(f"  {part}: {len(a)} lines of metrics equal, weights sha256 {wa[:16]} twice")
 P
+echo "soak 4: a rank of 2 or 4 is killed at a random time, 200 times"
+"${MUONCORE_PYTHON:-.venv/bin/python}" tools/faults.py --program "$program" --runs 200 --seed "$(date +%s)" --window 5
+
 echo "soak: all held"

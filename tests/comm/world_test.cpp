@@ -237,6 +237,24 @@ TEST(World, OfOneNeedsNothing) {
   EXPECT_EQ(error_of([&] { world.run([] { fail("its own words"); }); }), "its own words");
 }
 
+// Variables set by hand: rank 0 serves the store, and leaves last.
+TEST(World, WithoutALauncherThatServesTheStore) {
+  LaunchEnv env;
+  env.launched = true;
+  env.world_size = env.local_world_size = 3;
+  env.master_addr = "127.0.0.1";
+  env.master_port = Store::serve(0).port();
+  env.run_id = "none/0";
+  std::vector<std::thread> ranks;
+  for (int64_t r = 0; r < 3; ++r)
+    ranks.emplace_back([env, r]() mutable {
+      env.rank = env.local_rank = r;
+      World world(env, {});
+      EXPECT_EQ(error_of([&] { world.run([&] { sum_once(world); }); }), "no error");
+    });
+  for (std::thread& rank : ranks) rank.join();
+}
+
 // A signal to the launcher reaches the ranks, and its status says so.
 TEST(Spawn, PassesSignalsOn) {
   std::thread killer([parent = ::getpid()] {
