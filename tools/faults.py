@@ -62,6 +62,16 @@ def ranks_of(launcher):
     return found
 
 
+def wait_for_ranks(launcher, ranks):
+    """As ranks_of, once all of them have been started."""
+    deadline = time.monotonic() + LIMIT_S
+    while len(pids := ranks_of(launcher.pid)) < ranks:
+        require(launcher.poll() is None, f"the launcher ended by itself with status {launcher.returncode}")
+        require(time.monotonic() < deadline, f"{len(pids)} of {ranks} ranks are there after {LIMIT_S} s")
+        time.sleep(0.005)
+    return pids
+
+
 def is_running(pid):
     """False also for one that has ended and that nobody has asked about yet."""
     try:
@@ -128,7 +138,8 @@ def check_folder(folder):
 
 
 def one_run(program, ranks, kill_after, choose, scratch):
-    """Returns the figures of one run; throws Fault."""
+    """Kills the rank that `choose` picks out of all, kill_after seconds after they started. Returns the run's figures; throws
+    Fault."""
     config = scratch / "sft.yaml"
     config.write_text(TINY)
     folder = scratch / "run"
@@ -138,10 +149,9 @@ def one_run(program, ranks, kill_after, choose, scratch):
             [program, "sft", config, "--nproc", str(ranks), f"trainer.default_local_dir={folder}"], cwd=ROOT, stdout=file,
             stderr=file, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
+        pids = wait_for_ranks(launcher, ranks)
         time.sleep(kill_after)
         require(launcher.poll() is None, f"the run ended by itself with status {launcher.returncode}")
-        pids = ranks_of(launcher.pid)
-        require(len(pids) == ranks, f"{len(pids)} of {ranks} ranks are there")
         victim = choose(sorted(pids))
         os.kill(pids[victim], signal.SIGKILL)
         killed = time.monotonic()
@@ -171,7 +181,7 @@ def campaign(program, runs, seed, window, ranks=(2, 4)):
     figures = []
     for index in range(runs):
         scratch = pathlib.Path(tempfile.mkdtemp(prefix="muoncore_fault_"))
-        n, kill_after = ranks[index % len(ranks)], 0.1 + rng.random() * window
+        n, kill_after = ranks[index % len(ranks)], rng.random() * window
         try:
             figures.append(one_run(program, n, kill_after, rng.choice, scratch))
         except Fault as fault:
@@ -187,7 +197,7 @@ def main():
     parser.add_argument("--program", default=str(ROOT / "build/release/muoncore"))
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--window", type=float, default=3.0, help="seconds after the start within which a rank is killed")
+    parser.add_argument("--window", type=float, default=3.0, help="seconds after the ranks' start within which a rank is killed")
     arguments = parser.parse_args()
     begin = time.monotonic()
     try:
