@@ -117,18 +117,23 @@ def check_file(path):
         raise Fault(f"{path} is damaged: {error}") from error
 
 
+def visible_files(folder):
+    """Without those under a temporary name, which are never a result."""
+    return [path for path in sorted(folder.rglob("*"))
+            if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+
+
 def check_folder(folder):
     """Every file and every checkpoint under its own name is complete. Returns how many checkpoints stand there."""
     steps = 0
-    for path in sorted(folder.rglob("*")):
-        if any(part.startswith(".") for part in path.relative_to(folder).parts):
-            continue  # under a temporary name: never a result
-        if path.is_file():
-            check_file(path)
-        elif re.fullmatch(r"global_step_\d+", path.name):
-            weights = path / "actor/huggingface/model.safetensors"
-            require(weights.exists(), f"{path} stands there without its weights")
-            steps += 1
+    for path in visible_files(folder):
+        check_file(path)
+    for path in folder.iterdir():
+        if re.fullmatch(r"global_step_\d+", path.name):
+            model = path / "actor/huggingface"
+            whole = (model / "model.safetensors").exists() and (model / "config.json").exists()
+            require(whole or not visible_files(path), f"{path} stands there without all of its files")
+            steps += whole
     latest = folder / "latest_checkpointed_iteration.txt"
     if latest.exists():
         step = int(latest.read_text())

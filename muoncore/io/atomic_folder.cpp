@@ -16,12 +16,14 @@ fs::path without_trailing_slash(const fs::path& folder) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+fs::path hidden_beside(const fs::path& folder) {
+  return folder.parent_path() / fmt::format(".{}.tmp-{}", folder.filename().string(), ::getpid());
+}
+
 }  // namespace
 
 AtomicFolder::AtomicFolder(const fs::path& target)
-    : target_(without_trailing_slash(target)),
-      building_(target_.parent_path() /
-                fmt::format(".{}.tmp-{}", target_.filename().string(), ::getpid())) {
+    : target_(without_trailing_slash(target)), building_(hidden_beside(target_)) {
   std::error_code error;
   fs::remove_all(building_, error);  // of a process that had our number and was killed
   fs::create_directories(building_, error);
@@ -40,6 +42,15 @@ void AtomicFolder::commit() {
   check(!error, "cannot rename {} to {}: {}", building_.string(), target_.string(),
         error.message());
   sync_folder(target_.parent_path());
+}
+
+void remove_folder(const fs::path& folder) {
+  const fs::path target = without_trailing_slash(folder);
+  const fs::path hidden = hidden_beside(target);
+  std::error_code error;
+  fs::rename(target, hidden, error);
+  if (!error) fs::remove_all(hidden, error);
+  check(!error, "cannot remove the folder {}: {}", target.string(), error.message());
 }
 
 }  // namespace muoncore::io

@@ -24,4 +24,8 @@ class AtomicFolder {
   std::filesystem::path building_;
 };
 
+// Removes a folder and all in it so that it is gone from its name at once: a crash leaves at most a
+// hidden folder beside it (".<name>.tmp-<process>"). Throws Error with the path and the reason.
+void remove_folder(const std::filesystem::path& folder);
+
 }  // namespace muoncore::io

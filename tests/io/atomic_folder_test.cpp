@@ -58,6 +58,18 @@ TEST(AtomicFolderTest, TakesTheLeftOversOfAKilledProcessAway) {
   EXPECT_THAT(names(folder.building()), testing::IsEmpty());
 }
 
+TEST(RemoveFolderTest, TakesAllOfItAway) {
+  const ScratchFolder scratch;
+  fs::create_directories(scratch.path() / "a" / "b");
+  std::ofstream(scratch.path() / "a" / "b" / "file") << "x";
+  std::ofstream(scratch.path() / "other") << "x";
+  remove_folder(scratch.path() / "a/");
+  EXPECT_THAT(names(scratch.path()), testing::ElementsAre("other"));
+  EXPECT_THAT(
+      error_of([&] { remove_folder(scratch.path() / "a"); }),
+      HasSubstr("cannot remove the folder " + (scratch.path() / "a").string() + ": No such"));
+}
+
 TEST(AtomicFolderTest, NamesTheFolderAndTheReason) {
   const ScratchFolder scratch;
   std::ofstream(scratch.path() / "file") << "x";

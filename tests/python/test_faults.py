@@ -27,8 +27,11 @@ def test_the_campaign_notices_damage(tmp_path):
         (folder / name).write_bytes(content)
         with pytest.raises(faults.Fault):
             faults.check_folder(folder)
-    (tmp_path / "steps/global_step_3").mkdir(parents=True)
-    with pytest.raises(faults.Fault, match="without its weights"):
+    model = tmp_path / "steps/global_step_3/actor/huggingface"
+    model.mkdir(parents=True)
+    assert faults.check_folder(tmp_path / "steps") == 0
+    (model / "config.json").write_text("{}")
+    with pytest.raises(faults.Fault, match="without all of its files"):
         faults.check_folder(tmp_path / "steps")
 
 
