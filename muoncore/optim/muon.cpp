@@ -154,9 +154,9 @@ void Muon::step_group(size_t index, const StepArgs& args,
 void Muon::check_step() const {
   for (const auto& group : param_groups_) {
     check_supported(options_of(group));
-    const MuonRule rule = resolve_rule(options_of(group));
+    if (!options_of(group).stochastic_rounding()) continue;
     for (const at::Tensor& param : group.params())
-      if (param.grad().defined()) check_rounding(param, spec_of(param), rule);
+      if (param.grad().defined()) check_rounding(param, spec_of(param));
   }
 }
 

@@ -126,8 +126,7 @@ std::vector<int64_t> muon_shape(const at::Tensor& param, const ParamSpec& spec) 
   return matrix_shape(param.sizes().vec(), spec.flatten);
 }
 
-void check_rounding(const at::Tensor& param, const ParamSpec& spec, const MuonRule& rule) {
-  if (!rule.stochastic_rounding) return;
+void check_rounding(const at::Tensor& param, const ParamSpec& spec) {
   check(param.scalar_type() == at::kBFloat16,
         "{}: stochastic_rounding is for bf16 parameters, this one is {}", spec.name,
         c10::toString(param.scalar_type()));

@@ -30,8 +30,8 @@ at::ScalarType muon_compute_dtype(const at::Tensor& param);
 // The parameter's shape as [rows, cols] or [batch, rows, cols].
 std::vector<int64_t> muon_shape(const at::Tensor& param, const ParamSpec& spec);
 
-// Throws, before anything is touched, for a parameter that the rule cannot round.
-void check_rounding(const at::Tensor& param, const ParamSpec& spec, const MuonRule& rule);
+// Throws, before anything is touched, for a parameter that cannot be rounded stochastically.
+void check_rounding(const at::Tensor& param, const ParamSpec& spec);
 
 // The measured match's part of one parameter (rms_match.h): its shadow takes in the gradient of the
 // step that comes.
