@@ -9,6 +9,7 @@ void add_all(CLI::App& app) {
   add_generate(app);
   add_config(app);
   add_parity(app);
+  add_plan(app);
 }
 
 }  // namespace muoncore::cli

@@ -7,6 +7,7 @@
 namespace muoncore::cli {
 
 void add_parity(CLI::App& app);
+void add_plan(CLI::App& app);
 void add_config(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_sft(CLI::App& app);

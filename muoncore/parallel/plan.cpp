@@ -102,8 +102,7 @@ class Planner {
   void add_stage(int64_t stage) {
     const ParallelSizes& sizes = options_.sizes;
     LayoutOptions options{sizes.dp};
-    if (stage == 0)
-      options.bucket_size = options_.bucket_size.value_or(default_bucket_size(sizes.dp));
+    if (stage == 0) options.bucket_size = options_.bucket_size;
     const StageParams params = stage_params(model_, muon_, options_, stage);
     const GroupLoads dense = lay(params.dense, params.dense_costs, options);
 

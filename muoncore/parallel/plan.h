@@ -30,9 +30,9 @@ void check_sizes(const PlanModel& model, const ParallelSizes& sizes);
 struct PlanOptions {
   ParallelSizes sizes;
   LayoutKind layout = LayoutKind::kBalanced;
-  // Elements; none: default_bucket_size. Later pipeline stages have one bucket, as in Megatron:
-  // their gradients are ready when the pipeline drains.
-  std::optional<int64_t> bucket_size;
+  // Elements; none: one bucket. Later pipeline stages always have one, as in Megatron: their
+  // gradients are ready when the pipeline drains.
+  std::optional<int64_t> bucket_size = std::nullopt;
   ElementSizes bytes;
   bool split_blocks = true;  // fused parameters are orthogonalized block by block (muon_split_qkv)
 };

@@ -20,6 +20,7 @@ Plan plan_of(const char* model, ParallelSizes sizes, LayoutKind kind = LayoutKin
   PlanOptions options;
   options.sizes = sizes;
   options.layout = kind;
+  options.bucket_size = default_bucket_size(sizes.dp);
   return make_plan(plan_model(model), options);
 }
 
@@ -231,6 +232,10 @@ TEST(Plan, SizesThatDoNotFitAreRefused) {
           "etp 1 * ep 4 * pp 1 does not divide the 2 ranks (dp * tp * pp)");
   refused("qwen3-30b-a3b", {5, 1, 1, 1, 5},
           "etp 5 does not divide the 768 rows of model.layers.0.mlp.experts.0.gate_proj.weight");
+  PlanOptions options;
+  options.bucket_size = 0;
+  EXPECT_THAT([&] { make_plan(plan_model("llama-1b"), options); },
+              ThrowsMessage<Error>("bucket_size 0 must be at least 1"));
   refused("gpt2-small", {16384, 2},
           "dp 16384 * tp 2 * pp 1 is more than the 16384 ranks that the planner takes");
 }
