@@ -1,9 +1,11 @@
-// One step of tensor-parallel Muon in each tp_mode: time, bytes and collectives per rank, on ranks
-// that are threads of this process (one LibTorch thread each), and one rank alone for comparison.
+// One step of tensor-parallel Muon in each tp_mode: time and bytes per rank, on ranks that are
+// threads of this process (one LibTorch thread each), and one rank alone for comparison. CPU time
+// is that of the whole process divided by the ranks: it holds on a busy machine too.
 //
 //   tensor_parallel_muon [ranks] [layers] [hidden] [highest|medium]
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -60,9 +62,21 @@ at::Tensor random_shard(const std::vector<int64_t>& shape, const std::string& ke
 }
 
 struct Measured {
-  double seconds = 0;  // of a step, the slowest rank
-  int64_t bytes = 0;   // sent by a step, all ranks
+  double seconds = 0;      // of a step, the slowest rank
+  double cpu_seconds = 0;  // of a step, all threads
+  int64_t bytes = 0;       // sent by a step, all ranks
 };
+
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// The least of all steps but the first.
+void keep_least(double& least, double value, int step) {
+  if (step == 1 || (step > 1 && value < least)) least = value;
+}
 
 Measured measure(const Setting& setting, int64_t ranks, TpMode mode) {
   const std::vector<ParamSpec> specs = layers_of(setting);
@@ -86,16 +100,20 @@ Measured measure(const Setting& setting, int64_t ranks, TpMode mode) {
     for (int step = 0; step < kSteps; ++step) {
       tp.barrier("before a step");
       const int64_t sent = tp.bytes_sent();
+      const double cpu = cpu_seconds();
       const auto start = std::chrono::steady_clock::now();
       muon.step();
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-      if (step == 1 || (step > 1 && took.count() < own.seconds)) own.seconds = took.count();
       own.bytes = tp.bytes_sent() - sent;
+      tp.barrier("behind a step");
+      keep_least(own.seconds, took.count(), step);
+      keep_least(own.cpu_seconds, cpu_seconds() - cpu, step);
     }
   });
   Measured all;
   for (const Measured& own : by_rank) {
     all.seconds = std::max(all.seconds, own.seconds);
+    all.cpu_seconds = std::max(all.cpu_seconds, own.cpu_seconds);
     all.bytes += own.bytes;
   }
   return all;
@@ -111,11 +129,12 @@ int main(int argc, char** argv) {
   if (argc > 4) setting.precision = argv[4];
   fmt::print("{} layers, hidden {}, {}; {} ranks\n\n", setting.layers, setting.hidden,
              setting.precision, setting.ranks);
-  fmt::print("| tp_mode | step, ms | MB sent per rank and step |\n|---|---|---|\n");
+  fmt::print("| tp_mode | step, ms | CPU per rank, ms | MB sent per rank |\n|---|---|---|---|\n");
   auto row = [&](const std::string& name, int64_t ranks, TpMode mode) {
     const Measured m = measure(setting, ranks, mode);
-    fmt::print("| {} | {:.0f} | {:.2f} |\n", name, 1e3 * m.seconds,
-               static_cast<double>(m.bytes) / static_cast<double>(ranks) / 1e6);
+    const auto per_rank = [ranks](double total) { return total / static_cast<double>(ranks); };
+    fmt::print("| {} | {:.0f} | {:.0f} | {:.2f} |\n", name, 1e3 * m.seconds,
+               1e3 * per_rank(m.cpu_seconds), per_rank(static_cast<double>(m.bytes)) / 1e6);
   };
   row("(one rank)", 1, TpMode::kDuplicated);
   for (TpMode mode :
