@@ -213,6 +213,7 @@ void ChainedOptimizer::scale_rows(const std::string& name, const at::Tensor& fac
   const size_t param = static_cast<size_t>(found - parts_.params.begin());
   check(factors.dim() == 1 && factors.size(0) == whole.size(0),
         "scale_rows: {} factors for the {} rows of '{}'", factors.numel(), whole.size(0), name);
+  if (parts_.exchange) parts_.exchange->wait_params();
   std::vector<int64_t> column(whole.dim(), 1);
   column[0] = factors.size(0);
   for (const OwnedPiece& piece : parts_.pieces) {

@@ -190,6 +190,7 @@ void ChainedOptimizer::load_state(const std::map<std::string, at::Tensor>& state
     for (size_t k = 0; k < loading.put; ++k) put_state(parts_.pieces[k], loading.before[k]);
     fail("{}", refusal.empty() ? "optimizer state: another rank refused its part" : refusal);
   }
+  if (parts_.exchange) parts_.exchange->wait_params();
   put_masters(loading);
 }
 

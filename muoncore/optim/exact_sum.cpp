@@ -20,8 +20,9 @@ constexpr int kBias = 2176;
 constexpr int kDigits = ExactSum::kRecordSize - 2;
 constexpr int64_t kDigitMask = 0xffffffff;
 
-// Elements between two emptyings of a Collector: each adds less than 2^48 to one of kLanes sums.
-constexpr int64_t kCollected = int64_t{1} << 18;
+// Elements between two emptyings of a Collector. Each adds less than 2^48 to one of kLanes sums,
+// and no sum gets more than 2^15 + 3 of them.
+constexpr int64_t kCollected = int64_t{1} << 17;
 constexpr int64_t kLanes = 4;  // so that equal exponents in a row do not wait for each other
 constexpr int64_t kBlock = int64_t{1} << 20;
 

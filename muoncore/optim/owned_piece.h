@@ -49,6 +49,8 @@ class StepExchange {
   // The end of a step: waits until every parameter is complete, unless gathers overlap the next
   // forward pass.
   virtual void finish_step() = 0;
+  // Local: waits until every parameter is complete.
+  virtual void wait_params() = 0;
   // As start_param_gather for the buckets that hold one parameter, and waits.
   virtual void gather_param(size_t param) = 0;
   // Local: gradients become zero, and none counts as arrived.

@@ -1,7 +1,7 @@
 #include "muoncore/parallel/bucket_schedule.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 
@@ -99,10 +99,9 @@ std::vector<BucketSchedule::Arrivals> BucketSchedule::start_arrivals() {
     found->params.insert(found->params.end(), entry.params.begin(), entry.params.end());
   }
   for (Arrivals& arrivals : all) {
-    arrivals.flags = at::zeros({static_cast<int64_t>(arrivals.params.size())},
-                               entries_[0].buffer->grad_data().options().dtype(at::kInt));
-    for (size_t k = 0; k < arrivals.params.size(); ++k)
-      if (arrived_[arrivals.params[k]]) arrivals.flags[static_cast<int64_t>(k)] = 1;
+    std::vector<int> flags;
+    for (size_t param : arrivals.params) flags.push_back(arrived_[param] ? 1 : 0);
+    arrivals.flags = at::tensor(flags, at::kInt).to(entries_[0].buffer->grad_data().device());
     if (arrivals.group != nullptr)
       arrivals.work = arrivals.group->all_reduce(arrivals.flags, comm::ReduceOp::kMax,
                                                  "which parameters have gradients");

@@ -22,6 +22,7 @@ class ModelExchange : public optim::StepExchange {
   void sum(std::vector<int64_t>& record) override;
   void start_param_gather(size_t phase) override { schedule_.start_param_gather(phase); }
   void finish_step() override;
+  void wait_params() override { schedule_.wait_params(); }
   void gather_param(size_t param) override { schedule_.gather_param(param); }
   void zero_grad() override { schedule_.zero_grads(); }
   size_t replica_sets() const override { return 2; }  // dense, expert

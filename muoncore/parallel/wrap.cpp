@@ -1,5 +1,6 @@
 #include "muoncore/parallel/wrap.h"
 
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
@@ -67,11 +68,17 @@ std::vector<optim::NamedParam> checked_params(const std::vector<ModelChunk>& chu
   return params;
 }
 
-// Names the first rank whose number differs from that of rank 0.
+// Names the first rank whose number differs from that of rank 0. Ranks that agree exchange no more
+// than the largest and the smallest number.
 void check_same(comm::Group* group, uint64_t mine, const char* what, const char* advice) {
   if (group == nullptr) return;
+  const int64_t number = static_cast<int64_t>(mine);
+  const at::Tensor ends = at::tensor({number, ~number});
+  group->all_reduce(ends, comm::ReduceOp::kMax, what)->wait();
+  const int64_t* end = ends.const_data_ptr<int64_t>();
+  if (end[0] == ~end[1]) return;
   at::Tensor all = at::zeros({group->size()}, at::kLong);
-  all[group->rank()] = static_cast<int64_t>(mine);
+  all[group->rank()] = number;
   group->all_gather(all, std::vector<int64_t>(group->size(), 1), what)->wait();
   const int64_t* numbers = all.const_data_ptr<int64_t>();
   for (int64_t r = 1; r < group->size(); ++r)

@@ -89,6 +89,14 @@ TEST(ExactSum, EndsOfTheRange) {
   EXPECT_EQ(squares(at::full({9}, huge)).root(), 3 * static_cast<double>(huge));
 }
 
+// The largest mantissa, as often as one sum of integers is given it.
+TEST(ExactSum, LargestMantissasDoNotOverflow) {
+  const float below_two = std::nextafter(2.0f, 0.0f);
+  for (int64_t n : {(int64_t{1} << 17) - 1, int64_t{1} << 17, (int64_t{1} << 18) - 1})
+    EXPECT_DOUBLE_EQ(squares(at::full({n}, below_two)).value(),
+                     static_cast<double>(n) * below_two * below_two);
+}
+
 TEST(ExactSum, CountsWhatIsNotFinite) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
   ExactSum sum = squares(at::tensor({1.0f, nan, -inf, inf, nan, nan}));

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
+#include "muoncore/comm/recorder.h"
 #include "muoncore/parallel/plan_bytes.h"
 #include "tests/parallel/small_net.h"
 
@@ -71,6 +73,49 @@ TEST(BytesSent, LayerWiseMuonSendsNoMoreThanZero1AdamW) {
       EXPECT_LE(static_cast<double>(muon.worst()), 1.1 * static_cast<double>(adam.worst()))
           << ranks;
     }
+}
+
+// At sizes for which no machine is here: every rank's own step, with a group that performs nothing
+// and counts. What a rank stores falls as 1 / dp as far as there are matrices to share.
+TEST(BytesSent, CountedByTheRecorderUpTo64Ranks) {
+  const double all = [] {
+    SmallNet net(at::kBFloat16, 32);
+    double bytes = 0;
+    for (const auto& p : net.params())
+      bytes += (p.spec.role == ParamRole::kMatrix ? 8.0 : 12.0) * p.tensor.numel();
+    return bytes;
+  }();
+  for (int64_t ranks : {4, 16, 64}) {
+    std::map<std::string, std::vector<int64_t>> sent;
+    int64_t stored = 0;
+    for (const std::string optimizer : {"muon", "adam"})
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        std::vector<int64_t> members(ranks);
+        std::iota(members.begin(), members.end(), 0);
+        comm::RecorderFactory factory(rank, ranks);
+        const auto world = factory.make("world", members);
+        SmallNet net(at::kBFloat16, 32);
+        const ModelChunk chunk = net.chunk();
+        WrappedModel model = wrap_model_chunks_with_layerwise_aware_ddp(
+            {chunk}, net_config(optimizer), {}, dp_only(*world));
+        for (size_t i = 0; i < chunk.params.size(); ++i)
+          model.chunks[0]->add_gradient(i, at::ones(chunk.params[i].tensor.sizes()));
+        model.optimizer->step();
+        sent[optimizer].push_back(bucket_bytes(*world));
+        if (optimizer == "muon")
+          stored =
+              std::max(stored, model.optimizer->state_bytes() + model.optimizer->master_bytes());
+      }
+    auto mean = [&](const std::string& name) {
+      return static_cast<double>(std::reduce(sent[name].begin(), sent[name].end())) /
+             static_cast<double>(ranks);
+    };
+    EXPECT_LE(mean("muon"), mean("adam") * 1.002) << ranks;
+    EXPECT_LE(static_cast<double>(*std::max_element(sent["muon"].begin(), sent["muon"].end())),
+              1.1 * mean("adam"))
+        << ranks;
+    EXPECT_LE(static_cast<double>(stored), 1.15 * all / static_cast<double>(ranks)) << ranks;
+  }
 }
 
 // Beside the buckets a step sends little: one number per parameter, and four sums as integers.

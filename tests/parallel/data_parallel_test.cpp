@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "muoncore/core/check.h"
 #include "tests/parallel/small_net.h"
 
 namespace muoncore::parallel {
@@ -151,6 +152,42 @@ TEST(DataParallel, AGradientOfOneRankAloneCountsOnAll) {
     check_replicas({net.chunk()}, dp_only(world));
     const SmallNet fresh;
     EXPECT_FALSE(same_bytes(net.params()[4].tensor, fresh.params()[4].tensor));
+  });
+}
+
+// Buckets leave while backward runs, and only then.
+TEST(DataParallel, OverlapStartsBeforeTheStep) {
+  for (bool overlap : {false, true})
+    comm::run_ranks(2, [&](comm::Group& world) {
+      at::AutoGradMode gradients_on(true);
+      SmallNet net;
+      DistributedDataParallelConfig ddp = sums();
+      ddp.overlap_grad_reduce = overlap;
+      ddp.bucket_size = 300;
+      WrappedModel model = wrap_model_chunks_with_layerwise_aware_ddp({net.chunk()}, net_config(),
+                                                                      ddp, dp_only(world));
+      auto sent = [&] { return world.bytes_sent(comm::Collective::kReduceScatter); };
+      {
+        const NoSync no_sync(*model.schedule);
+        net.loss(0, 4, 0).backward();
+      }
+      EXPECT_EQ(sent(), 0);
+      net.loss(4, 8, 0).backward();
+      const int64_t during = sent();
+      model.optimizer->step();
+      EXPECT_EQ(during, overlap ? sent() : 0);
+      EXPECT_GT(sent(), 0);
+    });
+}
+
+// Gap 11's check finds one bit.
+TEST(DataParallel, ReplicasThatDifferInOneBitAreFound) {
+  comm::run_ranks(3, [](comm::Group& world) {
+    const SmallNet net(at::kBFloat16);
+    check_replicas({net.chunk()}, dp_only(world));
+    if (world.rank() == 1)
+      net.params()[8].tensor.detach().view(at::kShort).view(-1)[3].bitwise_xor_(1);
+    EXPECT_THROW(check_replicas({net.chunk()}, dp_only(world)), Error);
   });
 }
 

@@ -1,5 +1,6 @@
 // The optimizer's state over ranks: named and whole, gathered from any number of them, loaded into
 // any number; training goes on as if nothing had happened.
+#include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 
 #include "muoncore/core/check.h"
@@ -148,6 +149,26 @@ TEST(OptimizerState, ScaledRowsReachEveryRank) {
             same_bytes(qkv.detach(), (before.to(at::kFloat) * factors.view({-1, 1})).to(dtype)));
         check_replicas({net.chunk()}, dp_only(world));
       });
+}
+
+// Rows are scaled behind a step whose gathers are still under way.
+TEST(OptimizerState, ScaledRowsWaitForTheGather) {
+  for (bool overlap : {false, true})
+    comm::run_ranks(4, [&](comm::Group& world) {
+      at::AutoGradMode gradients_on(true);
+      NetRun run{.dtype = at::kBFloat16};
+      run.ddp.overlap_param_gather = overlap;
+      SmallNet net(run.dtype);
+      WrappedModel model = wrap_model_chunks_with_layerwise_aware_ddp({net.chunk()}, run.optimizer,
+                                                                      run.ddp, dp_only(world));
+      backward_share(net, model, run, world, 0);
+      model.optimizer->step();
+      model.optimizer->scale_rows("layers.0.qkv", at::full({32}, 0.5f));
+      check_replicas({net.chunk()}, dp_only(world));
+      const State state = model.optimizer->state();
+      EXPECT_TRUE(same_bytes(net.params()[2].tensor.detach(),
+                             state.at("optimizer.state.fp32_param.layers.0.qkv").to(run.dtype)));
+    });
 }
 
 }  // namespace
