@@ -222,6 +222,20 @@ TEST_F(CompareTest, ReadsArmsInOrderAsOverrides) {
   EXPECT_EQ(to_yaml(load(ConfigKind::kCompare, text)), text);
 }
 
+// Mappings whose keys are no ways to other options reach an arm whole.
+TEST_F(CompareTest, MappingsThatAreValuesStayWhole) {
+  Config config = load(
+      ConfigKind::kCompare,
+      compare("  arms:\n    a: {}\n    b: {actor_rollout_ref.actor.optim: {optimizer: muon, "
+              "routing_rules: {'.*gate.*': adam}, muon_matrix_layouts: {'.*q_proj.weight': {heads: "
+              "{head_dim: 32}}}}}\n"));
+  EXPECT_THAT(compare_arms(config)[1].overrides,
+              ElementsAre("actor_rollout_ref.actor.optim.optimizer=muon",
+                          "actor_rollout_ref.actor.optim.routing_rules={\".*gate.*\": adam}",
+                          "actor_rollout_ref.actor.optim.muon_matrix_layouts={\".*q_proj.weight\": "
+                          "{heads: {head_dim: 32}}}"));
+}
+
 TEST_F(CompareTest, OverridesOfTheBaseGoToEveryArm) {
   Config config =
       load(ConfigKind::kCompare, compare(arms_ + "  overrides: {trainer.test_freq: 5}\n"),
