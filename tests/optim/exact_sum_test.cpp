@@ -43,10 +43,11 @@ TEST(ExactSum, KeepsWhatFp64WouldDrop) {
   EXPECT_NE(huge.record(), sum.record());
   huge.merge(rest);
   EXPECT_EQ(huge.record(), sum.record());
-  // 1 + 2^-60 + 2^-60 (fp64 squares) lies just above 1
-  ExactSum ties =
-      squares(at::tensor({1.0, std::ldexp(1.0, -27), std::ldexp(1.0, -27)}, at::kDouble));
-  EXPECT_EQ(ties.value(), 1.0 + std::ldexp(1.0, -53) * 2);
+  // 1 + 2^-54 + 2^-54 lies half way between two numbers of fp64; a square of 2^-200 decides
+  const double half = std::ldexp(1.0, -27), more = std::ldexp(1.0, -100);
+  EXPECT_EQ(squares(at::tensor({1.0, half, half}, at::kDouble)).value(), 1.0);
+  EXPECT_EQ(squares(at::tensor({1.0, half, more, half}, at::kDouble)).value(),
+            1.0 + std::numeric_limits<double>::epsilon());
 }
 
 TEST(ExactSum, SameIntegersForEveryCutOrderAndThread) {
