@@ -44,17 +44,20 @@ struct Connections {
 
 class GlooExchange : public Exchange {
  public:
-  GlooExchange(std::shared_ptr<Connections> connections, std::vector<Transfer> transfers, Lane lane)
-      : connections_(std::move(connections)) {
-    // What is awaited is posted first: a peer's data then goes straight to its place.
-    std::stable_partition(transfers.begin(), transfers.end(),
-                          [](const Transfer& transfer) { return !transfer.outgoing; });
-    for (Transfer& transfer : transfers) post(transfer, static_cast<int>(lane));
-  }
+  explicit GlooExchange(std::shared_ptr<Connections> connections)
+      : connections_(std::move(connections)) {}
 
   ~GlooExchange() override {
     std::lock_guard lock(connections_->mutex);
     for (const Posted& posted : posted_) connections_->under_way.erase(posted.work.get());
+  }
+
+  // Apart from the constructor: when one cannot be posted, the destructor takes the others back.
+  void post_all(std::vector<Transfer> transfers, Lane lane) {
+    // What is awaited is posted first: a peer's data then goes straight to its place.
+    std::stable_partition(transfers.begin(), transfers.end(),
+                          [](const Transfer& transfer) { return !transfer.outgoing; });
+    for (Transfer& transfer : transfers) post(transfer, static_cast<int>(lane));
   }
 
   void wait() override {
@@ -112,7 +115,9 @@ class GlooTransport : public Transport {
 
   std::unique_ptr<Exchange> start(std::vector<Transfer> transfers, Lane lane) override {
     connections_->check_aborted();
-    return std::make_unique<GlooExchange>(connections_, std::move(transfers), lane);
+    auto exchange = std::make_unique<GlooExchange>(connections_);
+    exchange->post_all(std::move(transfers), lane);
+    return exchange;
   }
   void abort(const std::string& reason) override { connections_->abort(reason); }
 

@@ -51,14 +51,14 @@ World::World(const LaunchEnv& env, WorldOptions options) : env_(env), options_(s
   if (size() == 1) {
     factory_ = std::make_unique<LoneFactory>();
   } else {
-    store_ = open_store(env_, options_.timeout);
+    store_ = open_store(env_, options_.join_timeout);
     GlooOptions gloo;
     gloo.timeout = options_.timeout;
     gloo.one_host = env_.hosts() == 1;
     const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
     if (interface) gloo.interface = interface;
     factory_ = make_gloo_factory(*store_, rank(), size(), gloo);
-    heartbeat_ = std::make_unique<Heartbeat>(store_->clone(), rank(), size(), options_.timeout,
+    heartbeat_ = std::make_unique<Heartbeat>(store_->clone(), rank(), size(), options_.join_timeout,
                                              options_.heartbeat,
                                              [this](const std::string& reason) { on_end(reason); });
   }

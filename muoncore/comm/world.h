@@ -20,6 +20,7 @@ namespace muoncore::comm {
 
 struct WorldOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // of a collective (nccl_timeout)
+  std::chrono::milliseconds join_timeout = std::chrono::minutes(10);  // for all ranks to be there
   HeartbeatOptions heartbeat;
   // After a reason to end is known: for the program to end by itself before it is ended.
   std::chrono::milliseconds grace{5000};
@@ -31,8 +32,8 @@ struct WorldOptions {
 
 class World {
  public:
-  // Collective over all ranks that the launcher started; waits for them up to `timeout`. Without a
-  // launcher, or with one rank: a world of one, no store, no threads. Throws Error.
+  // Collective over all ranks that the launcher started; waits for them up to `join_timeout`.
+  // Without a launcher, or with one rank: a world of one, no store, no threads. Throws Error.
   World(const LaunchEnv& env, WorldOptions options);
   ~World();
   World(const World&) = delete;

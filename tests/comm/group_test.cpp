@@ -273,6 +273,23 @@ TEST_P(Failures, AbortEndsWhatIsUnderWay) {
   });
 }
 
+// The transfer with the peer that is left is posted, the one with the peer that is gone cannot be:
+// nothing of the exchange may stay behind for a later abort to stumble over.
+TEST_P(Failures, AbortAfterAnExchangeThatCouldNotBePosted) {
+  run_backend(GetParam(), 3, [](Group& world, GroupFactory& factory) {
+    std::unique_ptr<Group> dp = factory.make("dp", {0, 1, 2});
+    world.barrier("all are there");
+    if (world.rank() == 2) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    torch::Tensor t = torch::ones({10});
+    EXPECT_THROW(dp->all_reduce(t, ReduceOp::kSum, "grads")->wait(), LostPeer);
+    std::vector<torch::Tensor> others;  // take the place of what was let go
+    for (int i = 0; i < 100; ++i) others.push_back(torch::full({10}, -1.0));
+    factory.abort("rank 2 is gone");
+    EXPECT_THROW(dp->barrier("a later one"), Error);
+  });
+}
+
 TEST_P(Failures, AGroupMayGoWithWorksUnderWay) {
   run_backend(GetParam(), 2, [](Group& world, GroupFactory& factory) {
     std::unique_ptr<Group> dp = factory.make("dp", {0, 1});
