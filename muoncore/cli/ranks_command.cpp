@@ -11,6 +11,7 @@ namespace muoncore::cli {
 namespace {
 
 void run_rank(const comm::LaunchEnv& env, const RanksCommand& command) {
+  set_log_console(env.rank == 0);
   comm::WorldOptions options;
   std::exception_ptr unprepared;
   try {
@@ -26,7 +27,8 @@ void run_rank(const comm::LaunchEnv& env, const RanksCommand& command) {
       command.run(world);
     });
   } catch (const Error& error) {
-    if (env.rank == 0 || std::string(error.what()).starts_with("rank 0")) throw;
+    const bool rank_0_is_gone = std::string(error.what()).starts_with("rank 0 ");
+    if (env.rank == 0 || rank_0_is_gone) throw;
     log_message(LogLevel::kError, error.what());  // to this rank's log
     throw ExitStatus{1};
   }

@@ -59,8 +59,11 @@ void log_message(LogLevel level, std::string_view message) {
 }
 
 void set_log_file(const std::filesystem::path& file) {
-  std::ofstream opened(file, std::ios::app);
-  check(opened.good(), "cannot write the log {}", file.string());
+  std::ofstream opened;
+  if (!file.empty()) {
+    opened.open(file, std::ios::app);
+    check(opened.good(), "cannot write the log {}", file.string());
+  }
   Screen& s = screen();
   const std::lock_guard lock(s.mutex);
   s.file = std::move(opened);

@@ -31,8 +31,8 @@ void log_warning(fmt::format_string<Args...> message, Args&&... args) {
   log_message(LogLevel::kWarning, fmt::format(message, std::forward<Args>(args)...));
 }
 
-// From now on every message that is not dropped goes to this file too, which is flushed
-// after each. Throws Error where the file cannot be opened.
+// From now on every message that is not dropped goes to this file too (flushed after each); an
+// empty path: to none. Throws Error where the file cannot be opened.
 void set_log_file(const std::filesystem::path& file);
 // Off: nothing goes to standard error, the status line neither.
 void set_log_console(bool on);

@@ -74,7 +74,6 @@ std::vector<ArmTimes> time_all(const ComparePlan& plan, const std::vector<std::s
 void run_timing(const ComparePlan& plan, comm::World& world) {
   install_counting_allocator();
   keep_freed_memory();
-  set_log_console(world.rank() == 0);
   const Ranks ranks(world.group(), world.factory(), world.env().local_world_size);
   nlohmann::json json = nlohmann::json::array();
   for (const ArmTimes& arm : time_arms(plan, ranks))

@@ -11,8 +11,8 @@
 namespace muoncore::train {
 
 struct MemoryPlan {
-  int64_t weights = 0;          // with several ranks: whole buffers, padding too, as gradients
-  int64_t gradients = 0;        // one rank: as large as the weights, in their dtype
+  int64_t weights = 0;          // where there are buffers: all of them, padding too
+  int64_t gradients = 0;        // likewise; else as large as the weights
   int64_t masters = 0;          // fp32 copies of the bf16 weights that the rank owns
   int64_t optimizer_state = 0;  // of what the rank owns: 4 bytes per element of Muon's (momentum)
                                 // and of Lion's, 8 per element of AdamW's (two moments)

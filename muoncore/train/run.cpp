@@ -8,6 +8,7 @@
 #include "muoncore/core/memory.h"
 #include "muoncore/core/rng.h"
 #include "muoncore/core/timer.h"
+#include "muoncore/io/atomic_folder.h"
 #include "muoncore/train/checkpoint.h"
 #include "muoncore/train/config_derived.h"
 #include "muoncore/train/config_ranks.h"
@@ -63,10 +64,12 @@ Schedule schedule(const Config& config) {
 // One run's outputs.
 class Recorder {
  public:
-  // Nothing is recorded but on rank 0.
+  // Rank 0 records; the others say how far they are, to their logs.
   Recorder(const Config& config, const std::filesystem::path& folder, int64_t total,
            const Ranks& ranks) {
-    if (ranks.rank() == 0) loggers_ = make_loggers(config.texts("trainer.logger"), folder, total);
+    std::vector<std::string> names = config.texts("trainer.logger");
+    if (ranks.rank() != 0) std::erase_if(names, [](const auto& name) { return name != "console"; });
+    loggers_ = make_loggers(names, folder, total);
   }
   void log(int64_t step, const Metrics& metrics) {
     for (auto& logger : loggers_) logger->log(step, metrics);
@@ -97,7 +100,7 @@ class Saver {
   void drop_oldest(int64_t step) {
     saved_.push_back(step);
     while (keep_ && static_cast<int64_t>(saved_.size()) > *keep_) {
-      std::filesystem::remove_all(dir_.path() / fmt::format("global_step_{}", saved_.front()));
+      io::remove_folder(dir_.path() / fmt::format("global_step_{}", saved_.front()));
       saved_.pop_front();
     }
   }
@@ -115,6 +118,14 @@ void open_log(const RunDir& dir, const Ranks& ranks) {
   set_log_file(folder / fmt::format("rank_{}.log", ranks.rank()));
 }
 
+void warn_of_crowding(int threads, const Ranks& ranks) {
+  const int64_t wanted = threads * ranks.local_size();
+  const int cores = usable_cores();
+  if (ranks.local_size() > 1 && wanted > cores)
+    log_warning("{} ranks with {} thread{} each on {} core{}: they wait for one another",
+                ranks.local_size(), threads, threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
+}
+
 // Says what the run is; rank 0 writes it down.
 void write_facts(const Config& config, const RunDir& dir, Trainer& trainer) {
   const models::CausalLM& model = trainer.model();
@@ -130,6 +141,7 @@ void write_facts(const Config& config, const RunDir& dir, Trainer& trainer) {
       "the run's config");
   if (facts.ranks > 1) open_log(dir, trainer.ranks());
   log_info("{}", startup_report(facts, model, trainer.wrapped()));
+  warn_of_crowding(facts.threads, trainer.ranks());
 }
 
 void train_all(Trainer& trainer, const Schedule& plan, Gates& gates, Recorder& recorder,
@@ -175,7 +187,6 @@ std::unique_ptr<Trainer> make_trainer(const Config& config, const Ranks& ranks) 
 void run_training(const Config& config, comm::World& world) {
   install_counting_allocator();
   keep_freed_memory();
-  set_log_console(world.rank() == 0);
   check_launch(config, world.env());
   world.agree("the config", hash_name(to_yaml(config)));
   const Ranks ranks(world.group(), world.factory(), world.env().local_world_size);

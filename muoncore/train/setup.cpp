@@ -165,7 +165,9 @@ namespace {
 
 parallel::WrappedModel wrap(const Config& config, const models::CausalLM& model,
                             const optim::OptimizerConfig& settings, const Ranks& ranks) {
-  if (ranks.size() == 1) {
+  const parallel::DistributedDataParallelConfig ddp = ddp_config(config);
+  const bool own_gradients = model.dtype() == at::kBFloat16 && ddp.grad_reduce_in_fp32;
+  if (ranks.size() == 1 && !own_gradients) {
     parallel::WrappedModel alone;
     alone.optimizer = optim::build_optimizer(optimizer_params(model), settings);
     return alone;
@@ -174,8 +176,7 @@ parallel::WrappedModel wrap(const Config& config, const models::CausalLM& model,
   for (const auto& [spec, tensor] : optimizer_params(model)) chunk.params.push_back({spec, tensor});
   parallel::ParallelGroups groups;
   groups.world = groups.dp = ranks.gradients();
-  return parallel::wrap_model_chunks_with_layerwise_aware_ddp({chunk}, settings, ddp_config(config),
-                                                              groups);
+  return parallel::wrap_model_chunks_with_layerwise_aware_ddp({chunk}, settings, ddp, groups);
 }
 
 }  // namespace

@@ -58,10 +58,11 @@ std::shared_ptr<const data::Task> set_up_task(const Config& config,
 std::vector<optim::NamedParam> optimizer_params(const models::CausalLM& model);
 
 // The optimizer of the config over the model's parameters, and the schedule that drives it; with
-// several ranks the data-parallel buffers too, into which the parameters move (collective).
+// several ranks the data-parallel buffers too, into which the parameters move (collective). So it
+// is on one rank in bf16, for gradients that add up in fp32 (grad_reduce_in_fp32).
 // `measure_update_rms` off: for timing, where the measure would count as the optimizer's work.
 struct OptimizerSetup {
-  parallel::WrappedModel wrapped;  // one rank: its optimizer alone
+  parallel::WrappedModel wrapped;  // without buffers: its optimizer alone
   std::unique_ptr<optim::OptimizerParamScheduler> scheduler;
   std::optional<double> qk_clip_tau = std::nullopt;
 };

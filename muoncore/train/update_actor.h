@@ -44,7 +44,7 @@ struct Trainee {
   optim::OptimizerParamScheduler& scheduler;
   const Ranks& ranks;
   std::optional<double> qk_clip_tau = std::nullopt;  // muon_qk_clip_tau
-  parallel::BucketSchedule* schedule = nullptr;      // several ranks: their buckets
+  parallel::BucketSchedule* schedule = nullptr;      // where there are buffers: their buckets
 };
 
 Trainee trainee_of(models::CausalLM& model, OptimizerSetup& setup, const Ranks& ranks);

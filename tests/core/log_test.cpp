@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "muoncore/core/timer.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch_folder.h"
 
 namespace muoncore {
 namespace {
@@ -16,6 +21,25 @@ TEST(LogTest, LevelsAndPrefixes) {
   log_warning("unseen");
   set_log_level(LogLevel::kInfo);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "step 3\nwarning: careful\n");
+}
+
+TEST(LogTest, AFileGetsEveryMessageAlsoWithoutTheConsole) {
+  const ScratchFolder scratch;
+  const auto file = scratch.path() / "rank_1.log";
+  ::testing::internal::CaptureStderr();
+  set_log_file(file);
+  log_info("both");
+  set_log_console(false);
+  log_warning("file alone");
+  set_log_file("");
+  log_info("nowhere");
+  set_log_console(true);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "both\n");
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  EXPECT_EQ(text.str(), "both\nwarning: file alone\n");
+  EXPECT_EQ(error_of([&] { set_log_file(scratch.path() / "none" / "log"); }),
+            "cannot write the log " + (scratch.path() / "none" / "log").string());
 }
 
 TEST(LogTest, ProgressText) {

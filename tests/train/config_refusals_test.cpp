@@ -313,7 +313,7 @@ const std::vector<Refused> kSftRows = {
     {kSft,
      "engine: {override_ddp_config: {average_in_collective: True}}\n",
      {},
-     {"not supported: gradients are summed in fp32"}},
+     {"allowed: False (not supported: gradients are summed"}},
     {kSft,
      "engine: {override_ddp_config: {bucket_sise: 1}}\n",
      {},

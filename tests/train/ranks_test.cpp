@@ -165,7 +165,10 @@ TEST(RankUpdateTest, AnyNumberOfRanksIsOneProcess) {
     }
     const Updated overlapped = update_on(2, kind, /*overlap=*/true);
     EXPECT_TRUE(same_bytes(overlapped.weights, two.weights)) << kind;
-    EXPECT_EQ(overlapped.metrics, two.metrics) << kind;
+    for (const auto& [name, value] : two.metrics)  // the RMS is summed piece by piece
+      EXPECT_NEAR(overlapped.metrics.at(name), value,
+                  name.find("update_rms") == std::string::npos ? 0.0 : 1e-6)
+          << name;
   }
 }
 
