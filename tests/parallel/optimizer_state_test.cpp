@@ -24,7 +24,19 @@ struct Leg {
   int64_t ranks;
   int first, last;
   DistributedDataParallelConfig ddp = sums();
+  bool two_chunks = false;  // as virtual pipeline stages are
 };
+
+std::vector<ModelChunk> chunks_of(const SmallNet& net, bool two) {
+  std::vector<ModelChunk> chunks{net.chunk()};
+  if (!two) return chunks;
+  auto& first = chunks[0].params;
+  const auto middle = first.begin() + 6;
+  ModelChunk second{.params = {middle, first.end()}};
+  first.erase(middle, first.end());
+  chunks.push_back(std::move(second));
+  return chunks;
+}
 
 struct Held {
   State state;
@@ -36,8 +48,8 @@ Held train_leg(const NetRun& run, const Leg& leg, const Held* from) {
   comm::run_ranks(leg.ranks, [&](comm::Group& world) {
     at::AutoGradMode gradients_on(true);
     SmallNet net(run.dtype);
-    WrappedModel model = wrap_model_chunks_with_layerwise_aware_ddp({net.chunk()}, run.optimizer,
-                                                                    leg.ddp, dp_only(world));
+    WrappedModel model = wrap_model_chunks_with_layerwise_aware_ddp(
+        chunks_of(net, leg.two_chunks), run.optimizer, leg.ddp, dp_only(world));
     if (from != nullptr) {
       at::NoGradGuard no_grad;
       for (size_t i = 0; i < from->weights.size(); ++i)
@@ -65,7 +77,7 @@ void expect_same(const Held& a, const Held& b, const std::string& what) {
 }
 
 // Gap 3 in memory: resumed equals uninterrupted, bitwise, on the same number of ranks, with another
-// layout, other buckets and with overlap.
+// layout, other buckets, in two chunks and with overlap.
 TEST(OptimizerState, ResumedEqualsUninterruptedBitForBit) {
   for (auto dtype : {at::kFloat, at::kBFloat16})
     for (int64_t ranks : {2, 4}) {
@@ -74,6 +86,8 @@ TEST(OptimizerState, ResumedEqualsUninterruptedBitForBit) {
       const Held half = train_leg(run, {ranks, 0, 2}, nullptr);
       Leg rest{ranks, 2, 4};
       expect_same(train_leg(run, rest, &half), whole, "resumed");
+      rest.two_chunks = true;
+      expect_same(train_leg(run, rest, &half), whole, "resumed in two chunks");
       rest.ddp.param_layout = LayoutKind::kMegatron;
       rest.ddp.bucket_size = 500;
       rest.ddp.overlap_grad_reduce = true;
