@@ -75,10 +75,10 @@ std::string sizes_text(const ParallelSizes& s, const parallel::PlanModel& model)
 }
 
 std::string imbalance_text(const Plan& plan) {
-  std::string text = fmt::format("{:<44}{:>10}{:>16}\n", "Newton-Schulz work of a step",
+  std::string text = fmt::format("{:<44}{:>10}{:>18}\n", "Newton-Schulz work of a step",
                                  "max / mean", "cannot be below");
   auto row = [&](const char* name, const Imbalance& value) {
-    text += fmt::format("  {:<42}{:>10.3f}{:>16.3f}\n", name, value.imbalance, value.bound);
+    text += fmt::format("  {:<42}{:>10.3f}{:>18.3f}\n", name, value.imbalance, value.bound);
   };
   row("parameters as stored (ns_imbalance)", plan.ns);
   row("matrices as split (ns_imbalance_actual)", plan.ns_actual);
@@ -111,12 +111,11 @@ std::string notes_text(const parallel::PlanModel& model, const parallel::PlanOpt
                        const Plan& plan) {
   std::string text;
   const auto ranks = static_cast<int64_t>(plan.muon.bytes.size());
-  if (plan.ns.bound > 1 + 1e-9)
+  if (plan.ns.bound > 1.005)
     text += fmt::format(
-        "note: too few matrices: {} for {} ranks; the largest costs {:.2f} times the mean of a "
-        "rank, so "
-        "no layout comes below {:.3f}\n",
-        grouped(plan.muon_matrices), ranks, plan.ns.bound, plan.ns.bound);
+        "note: too few matrices to share out evenly: {} for {} ranks; no layout comes below {:.3f} "
+        "times the mean\n",
+        grouped(plan.muon_matrices), ranks, plan.ns.bound);
   if (plan.ranks_without_matrices > 0)
     text += fmt::format("note: {} of {} ranks own no matrix and update AdamW's parameters only\n",
                         plan.ranks_without_matrices, ranks);

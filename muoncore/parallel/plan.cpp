@@ -61,6 +61,20 @@ GroupLoads loads_of(const GroupLayouts& group, const std::vector<NsCosts>& costs
   return loads;
 }
 
+// A load that some rank must carry whoever owns what: of the j * dp + 1 largest, one rank has j
+// + 1.
+int64_t least_largest(std::vector<int64_t> costs, int64_t dp) {
+  std::sort(costs.rbegin(), costs.rend());
+  int64_t least = 0;
+  const auto count = static_cast<int64_t>(costs.size());
+  for (int64_t last = 0; last < count; last += dp) {
+    int64_t load = 0;  // the last / dp + 1 smallest of the first last + 1
+    for (int64_t i = last; i >= last - last / dp; --i) load += costs[i];
+    least = std::max(least, load);
+  }
+  return least;
+}
+
 struct Padding {
   int64_t stored = 0, parameters = 0;
   void add(const BufferLayout& buffer) {
@@ -72,6 +86,8 @@ struct Padding {
                       : 0.0;
   }
 };
+
+constexpr int64_t NsCosts::*kMeasures[] = {&NsCosts::stored, &NsCosts::actual, &NsCosts::upstream};
 
 class Planner {
  public:
@@ -127,10 +143,10 @@ class Planner {
     cut_.add(group.muon.cut);
     plan_.layout_hash =
         hash_name(fmt::format("{} {}", plan_.layout_hash, hash_layout(group.muon, params)));
-    for (const NsCosts& cost : costs) {
-      largest_.stored = std::max(largest_.stored, cost.stored);
-      largest_.actual = std::max(largest_.actual, cost.actual);
-      largest_.upstream = std::max(largest_.upstream, cost.upstream);
+    for (int64_t NsCosts::*measure : kMeasures) {
+      std::vector<int64_t> values;
+      for (const NsCosts& cost : costs) values.push_back(cost.*measure);
+      least_.*measure = std::max(least_.*measure, least_largest(std::move(values), options.dp));
     }
     GroupLoads loads = loads_of(group, costs, options.dp, options_.bytes);
     loads.owned = owned_loads(group.muon, params, options.dp);
@@ -164,7 +180,7 @@ class Planner {
     }
     if (sum == 0) return {};
     const double mean = sum / static_cast<double>(costs_.size());
-    return {most / mean, std::max(static_cast<double>(largest_.*measure), mean) / mean};
+    return {most / mean, std::max(static_cast<double>(least_.*measure), mean) / mean};
   }
 
   void finish() {
@@ -186,7 +202,7 @@ class Planner {
   Plan plan_;
   std::vector<bool> muon_;
   std::vector<NsCosts> costs_;  // per rank of the world
-  NsCosts largest_;             // of one parameter
+  NsCosts least_;               // that the busiest rank must carry
   Padding whole_, cut_;
 };
 

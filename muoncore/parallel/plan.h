@@ -37,8 +37,9 @@ struct PlanOptions {
   bool split_blocks = true;  // fused parameters are orthogonalized block by block (muon_split_qkv)
 };
 
-// Of a cost, over all ranks. Where one parameter costs more than the mean, no owner can be found
-// for it that makes the largest load less: bound = max(largest parameter, mean) / mean.
+// Of a cost, over all ranks. No owners can be found that make it less than `bound`: the busiest
+// rank has at least the mean, and at least the largest parameter, and, where more than j parameters
+// fall on each of r ranks, at least the j + 1 smallest of the j * r + 1 largest.
 struct Imbalance {
   double imbalance = 1;  // largest load / mean load; 1 without Muon parameters
   double bound = 1;

@@ -169,6 +169,13 @@ TEST(Plan, TheBoundSaysWhenMatricesAreTooFew) {
   EXPECT_NEAR(few.ns.bound, 18 / 10.5, 1e-12);
   EXPECT_NEAR(few.ns.imbalance, few.ns.bound, 1e-12);
   EXPECT_EQ(few.ranks_without_matrices, 64 - 48);
+  // 48 on 32: some rank has two, and so 14 + 14 of a mean of 21. Llama: 18 + 18 of 33.28.
+  const Plan pairs = plan_of("gpt2-small", {32});
+  EXPECT_NEAR(pairs.ns.bound, 28.0 / 21, 1e-12);
+  EXPECT_NEAR(pairs.ns.imbalance, pairs.ns.bound, 1e-12);
+  const Plan llama = plan_of("llama-1b", {32});
+  EXPECT_NEAR(llama.ns.bound, 36 * 32 / (16 * 66.5625), 1e-9);
+  EXPECT_NEAR(llama.ns.imbalance, llama.ns.bound, 1e-3);
   const Plan enough = plan_of("gpt2-small", {16});
   EXPECT_EQ(enough.ns.bound, 1);
   EXPECT_EQ(enough.ns.imbalance, 1);
