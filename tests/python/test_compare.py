@@ -79,6 +79,21 @@ def report(finished):
     return json.loads((finished[0] / "report.json").read_text())
 
 
+def test_runs_and_timing_on_two_ranks(tmp_path):
+    result = run(write_files(tmp_path), "--nproc", 2, "compare.seeds=[3]", "compare.jobs=1",
+                 "trainer.total_training_steps=3", "compare.start_overrides.trainer.total_training_steps=60")
+    assert result.returncode == 0, result.stderr
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert dict(report["setup"])["runs"] == "1 side by side, 2 ranks of 1 thread each"
+    assert len(quantity(report, "optimizer_step")["arms"]["muon"]["values"]) == 20
+    for arm, whole in (("adamw", 8 * (MATRICES + REST)), ("muon", 4 * MATRICES + 8 * REST)):
+        folder = tmp_path / "out/arms" / arm / "seed-3"
+        last = metrics(folder)[-1]["data"]
+        assert 2 * last["actor/optim/state_bytes/rank_mean"] == whole
+        assert quantity(report, "optimizer_state_bytes")["arms"][arm]["values"] == [last["actor/optim/state_bytes"]]
+        assert (folder / "logs/rank_1.log").exists()
+
+
 def quantity(report, name):
     return next(q for q in report["quantities"] if q["name"] == name)
 
