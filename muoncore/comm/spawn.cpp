@@ -119,10 +119,12 @@ class Ranks {
       int status = 0;
       if (pids_[r] > 0 && ::waitpid(pids_[r], &status, WNOHANG) == pids_[r]) {
         pids_[r] = 0;
+        spoke_ = spoke_ || WIFEXITED(status);
         if (status != 0 && first_status_ == 0) {
           first_status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
           failed_at_ = Clock::now();
-          set_end_reason(store, how_it_ended(static_cast<int64_t>(r), status));
+          first_reason_ = how_it_ended(static_cast<int64_t>(r), status);
+          set_end_reason(store, first_reason_);
         }
       }
       any = any || pids_[r] > 0;
@@ -131,18 +133,27 @@ class Ranks {
   }
 
   int first_status() const { return first_status_; }
+  const std::string& first_reason() const { return first_reason_; }
+  bool spoke() const { return spoke_; }  // at least one ended by itself
   Clock::time_point failed_at() const { return failed_at_; }
 
  private:
   std::vector<pid_t> pids_;  // 0: ended
   int first_status_ = 0;
+  std::string first_reason_;
+  bool spoke_ = false;
   Clock::time_point failed_at_;
 };
 
-void wait_for_all(Ranks& ranks, Store& store, const SpawnOptions& options) {
+// Returns whether a signal was passed on.
+bool wait_for_all(Ranks& ranks, Store& store, const SpawnOptions& options) {
   bool asked = false;
+  bool passed_on = false;
   while (ranks.collect(store)) {
-    if (int signal = SignalNotes::take()) ranks.signal(signal);
+    if (int signal = SignalNotes::take()) {
+      ranks.signal(signal);
+      passed_on = true;
+    }
     if (ranks.first_status() != 0) {
       auto since = Clock::now() - ranks.failed_at();
       if (since > options.grace && !std::exchange(asked, true)) ranks.signal(SIGTERM);
@@ -150,6 +161,7 @@ void wait_for_all(Ranks& ranks, Store& store, const SpawnOptions& options) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
+  return passed_on;
 }
 
 }  // namespace
@@ -172,7 +184,9 @@ int spawn_ranks(int64_t n, const std::string& program, const std::vector<std::st
     wait_for_all(ranks, store, options);
     throw;
   }
-  wait_for_all(ranks, store, options);
+  const bool passed_on = wait_for_all(ranks, store, options);
+  check(ranks.spoke() || passed_on, "{}; so were all other ranks, none is left to say more",
+        ranks.first_reason());
   return ranks.first_status();
 }
 

@@ -18,8 +18,9 @@ struct SpawnOptions {
 // Starts `program` (a path) n times with these arguments (argv[0] first) and the environment that
 // read_launch_env reads; serves their store. SIGINT, SIGTERM and SIGHUP are passed on. A rank dies
 // with this process. Returns once all have ended: 0, or the status of the first that failed (128 +
-// the signal that ended it). To be called before threads matter, from the main thread. Throws Error
-// when a rank cannot be started.
+// the signal that ended it), which the ranks have said why. To be called from the main thread.
+// Throws Error when a rank cannot be started, and when signals ended all of them, so that none
+// could speak (unless such a signal was passed on).
 int spawn_ranks(int64_t n, const std::string& program, const std::vector<std::string>& argv,
                 const SpawnOptions& options = {});
 

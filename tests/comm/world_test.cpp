@@ -130,6 +130,8 @@ TEST(DISABLED_Rank, Disagrees) {
   rank_main([](World& world) { world.agree("the config", world.rank() == 1 ? 7 : 8); });
 }
 
+TEST(DISABLED_Rank, AllAreKilled) { ::kill(::getpid(), SIGKILL); }
+
 TEST(DISABLED_Rank, SleepsForever) {
   leave_word(read_launch_env().rank, std::to_string(::getpid()));
   while (true) std::this_thread::sleep_for(1s);
@@ -264,6 +266,12 @@ TEST(Spawn, PassesSignalsOn) {
   Launch launch(2, "SleepsForever");
   killer.join();
   EXPECT_EQ(launch.status(), 128 + SIGTERM);
+}
+
+TEST(Spawn, SpeaksForRanksThatCannot) {
+  EXPECT_THAT(error_of([] { Launch(2, "AllAreKilled"); }),
+              ::testing::MatchesRegex("rank [01] was ended by signal 9 .Killed.; so were all other "
+                                      "ranks, none is left to say more"));
 }
 
 TEST(Spawn, Refusals) {
