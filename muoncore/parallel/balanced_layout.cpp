@@ -113,27 +113,43 @@ std::vector<int64_t> level(const std::vector<OwnedLoad>& loads, int64_t total) {
   return takes;
 }
 
+// Cuts a bucket in proportion to the ranks' weights, in units of kParamAlignment.
+void cut(Bucket& bucket, const std::vector<int64_t>& weights) {
+  const int64_t units = (bucket.end - bucket.start) / kParamAlignment;
+  const int64_t sum = std::accumulate(weights.begin(), weights.end(), int64_t{0});
+  int64_t taken = 0;
+  bucket.shards.push_back(bucket.start);
+  for (int64_t weight : weights) {
+    taken += weight;
+    bucket.shards.push_back(bucket.start + units * taken / sum * kParamAlignment);
+  }
+}
+
 BufferLayout lay_cut(const std::vector<LayoutParam>& params, const LayoutOptions& options,
-                     const std::vector<OwnedLoad>& loads) {
+                     std::vector<OwnedLoad> loads) {
   BufferLayout layout;
   Writer writer(params, layout);
+  std::vector<bool> tied;
   for (const auto& bucket : make_buckets(params, options, false)) {
     writer.begin_bucket();
     for (int64_t index : bucket) writer.put(index, -1);
+    tied.push_back(params[bucket[0]].shared_embedding);
+  }
+  // Stages own different things: what they share they cut alike.
+  int64_t rest = layout.numel();
+  for (size_t b = 0; b < tied.size(); ++b) {
+    if (!tied[b]) continue;
+    Bucket& bucket = layout.buckets[b];
+    cut(bucket, std::vector<int64_t>(options.dp, 1));
+    for (int64_t r = 0; r < options.dp; ++r)
+      loads[r].numel += bucket.shards[r + 1] - bucket.shards[r];
+    rest -= bucket.end - bucket.start;
   }
   // In units of kParamAlignment; a remainder of one unit per bucket and rank is left uneven.
-  std::vector<int64_t> weights = level(loads, layout.numel());
+  std::vector<int64_t> weights = level(loads, rest);
   for (int64_t& weight : weights) weight = (weight + kParamAlignment - 1) / kParamAlignment;
-  const int64_t sum = std::accumulate(weights.begin(), weights.end(), int64_t{0});
-  for (Bucket& bucket : layout.buckets) {
-    const int64_t units = (bucket.end - bucket.start) / kParamAlignment;
-    int64_t taken = 0;
-    bucket.shards.push_back(bucket.start);
-    for (int64_t weight : weights) {
-      taken += weight;
-      bucket.shards.push_back(bucket.start + units * taken / sum * kParamAlignment);
-    }
-  }
+  for (size_t b = 0; b < tied.size(); ++b)
+    if (!tied[b]) cut(layout.buckets[b], weights);
   return layout;
 }
 

@@ -28,7 +28,9 @@ namespace muoncore::parallel {
 // there too, every cut lies a multiple of kParamAlignment elements after the start of the parameter
 // that it cuts, whatever dp is: sums taken per such block of a parameter do not depend on the
 // layout. A rank that owns fewer elements in `whole` takes more here, in every bucket in the same
-// proportion, so that what ranks store and send is even where there is enough to even it out.
+// proportion, so that what ranks store and send is even where there is enough to even it out. Not
+// so in the bucket of a shared embedding: that is cut evenly, so that all stages that hold it cut
+// it alike and can add up its gradients shard by shard.
 //
 // Everything is in integers with ties to the lower index: every rank computes the same layout.
 //

@@ -179,6 +179,10 @@ WrappedModel wrap_model_chunks_with_layerwise_aware_ddp(const std::vector<ModelC
   optim::RoutedSpecs routed = optim::route_specs(std::move(specs), optimizer);
   if (size_of(groups.pp) == 1) optim::check_has_matrices(routed.routes, optimizer);
   for (size_t i = 0; i < all.size(); ++i) {
+    check(
+        !all[i]->shared_embedding || routed.routes[i].optimizer != "muon",
+        "parameter '{}' is tied to another pipeline stage and goes to muon ({}): route it to adam",
+        routed.routes[i].name, routed.routes[i].why);
     const int64_t shares = size_of(tensor_group(*all[i], groups));
     parts.params[i].spec = routed.routes[i].optimizer == "muon" && shares > 1
                                ? shard_spec(routed.specs[i], shares)

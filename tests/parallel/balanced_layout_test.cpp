@@ -83,6 +83,19 @@ TEST(BalancedLayout, SharedEmbeddingsStandApart) {
   }
 }
 
+// Two stages that hold a shared embedding cut it alike, whatever else they own.
+TEST(BalancedLayout, ASharedEmbeddingIsCutAlikeOnEveryStage) {
+  LayoutParam embedding = vector(64 * 10);
+  embedding.shared_embedding = true;
+  for (int64_t dp : {1, 3, 4, 16}) {
+    const ParamLayout first = balanced_layout({embedding, vector(5000)}, {dp}),
+                      last = balanced_layout({matrix(70, 90), matrix(20, 30), embedding}, {dp});
+    const auto& a = first.cut.buckets.back().shards;
+    const auto& b = last.cut.buckets.front().shards;
+    for (int64_t r = 0; r <= dp; ++r) EXPECT_EQ(a[r] - a[0], b[r] - b[0]) << dp;
+  }
+}
+
 TEST(BalancedLayout, TheLastEmbeddingOpensNoEmptyBucket) {
   std::vector<LayoutParam> params{vector(64), vector(128)};
   params[1].shared_embedding = true;

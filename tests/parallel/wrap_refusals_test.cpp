@@ -85,6 +85,12 @@ TEST(Wrap, RefusesWhatCannotWork) {
   EXPECT_THAT(refusal({net.chunk()}, bad), HasSubstr("muon_momentum"));
 }
 
+TEST(Wrap, RefusesATiedMatrixOfMuon) {
+  ModelChunk chunk = SmallNet().chunk();
+  chunk.params[2].shared_embedding = true;
+  EXPECT_THAT(refusal({chunk}, net_config()), HasSubstr("'layers.0.qkv' is tied to another"));
+}
+
 TEST(Wrap, RefusesAWrappedModel) {
   SmallNet net;
   const WrappedModel first =
