@@ -2,6 +2,7 @@
 // that is new each time (printed), and with 42.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
 #include <sstream>
 
@@ -142,7 +143,7 @@ Case draw_case(Draws& d) {
 // iteration lifts them.
 double update_bound(const Case& c) {
   if (c.options.fp32_matmul_prec() == "medium") return 0.25;
-  const double unit = c.dtype == at::kDouble ? 1e-14 : 3e-6;
+  const double unit = c.dtype == at::kDouble ? 1e-14 : 5e-7;
   double slope = 1;
   for (const auto& k : muon::resolve_coefficients(MuonReference::newton_schulz_of(c.options)))
     slope *= k.a;
@@ -151,7 +152,7 @@ double update_bound(const Case& c) {
 
 double rounding_unit(const Case& c) {
   if (c.dtype == at::kDouble) return 1e-14;
-  if (c.dtype == at::kFloat) return 1e-6;
+  if (c.dtype == at::kFloat) return 5e-7;
   return c.options.stochastic_rounding() ? 1.6e-2 : 8e-3;  // a whole step of the grid, or half
 }
 
@@ -192,13 +193,14 @@ void run(uint64_t seed) {
     worst = std::max(worst, expect_bound(c, seed + 1000 * static_cast<uint64_t>(i)));
   }
   std::cout << "largest error: " << worst << " of its bound" << std::endl;
-  EXPECT_GT(worst, 0.1);  // bounds that nothing comes near would hold for wrong updates too
+  EXPECT_GT(worst, 0.05);  // bounds that nothing comes near would hold for wrong updates too
 }
 
 TEST(MuonRandom, HoldsItsBoundsWithSeed42) { run(42); }
 
 TEST(MuonRandom, HoldsItsBoundsWithANewSeed) {
-  const uint64_t seed = std::random_device{}();
+  const char* given = std::getenv("MUONCORE_RANDOM_SEED");  // to see a seed again
+  const uint64_t seed = given != nullptr ? std::stoull(given) : std::random_device{}();
   std::cout << "seed " << seed << std::endl;
   run(seed);
 }

@@ -141,6 +141,9 @@ struct MuonReference {
                                                   newton_schulz_of(o));
     amplified *= post_stretch(x);
     x = second_moment(k, muon::reference::post_transform(x, post), direction, grad, amplified);
+    // x / ||x|| at most doubles a relative error of x; Hyperball does it with the weights too
+    if (o.hyperball() || o.align_update_rms() || o.post_transform() == "frobenius") amplified *= 2;
+    if (o.hyperball()) amplified *= 2;
     if (o.hyperball()) return to_length(x, radii[k]) * o.lr();
     if (o.align_update_rms()) {
       const double elements = static_cast<double>(x.size(-2) * x.size(-1));
