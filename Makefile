@@ -4,6 +4,7 @@
 # make demo    the main job: post-train a small model with Muon and with AdamW, and compare
 # make soak    what takes longer than a test may
 # make asan    the C++ tests under AddressSanitizer and UBSan
+# make tsan    ranks as threads (tests/comm, but for those that start processes) under ThreadSanitizer, one LibTorch thread each
 # make parity GOLDEN=DIR   replay recorded outputs of the real Megatron-Core and Emerging-Optimizers
 # Each sets up what it needs (tools/setup.sh) and does no work twice.
 PRESET ?= release
@@ -11,7 +12,7 @@ PYTHON := $(or $(MUONCORE_PYTHON),$(CURDIR)/.venv/bin/python)
 BUILD := build/$(PRESET)
 GOLDEN ?= ../shared/golden
 
-.PHONY: build test demo soak asan parity format setup
+.PHONY: build test demo soak asan tsan parity format setup
 
 setup:
 	@tools/setup.sh test
@@ -39,6 +40,10 @@ demo:
 asan:
 	@$(MAKE) --no-print-directory build PRESET=asan TARGET=all
 	@ASAN_OPTIONS=detect_leaks=0 ctest --test-dir build/asan --output-on-failure --no-tests=error -E 'program|layers|install|format'
+
+tsan:
+	@$(MAKE) --no-print-directory build PRESET=tsan TARGET=test_comm
+	@OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions=$(CURDIR)/tools/tsan.supp build/tsan/tests/test_comm --gtest_filter=-World.*:Spawn.*
 
 soak: test
 	@tools/soak.sh $(BUILD)/muoncore
