@@ -13,6 +13,7 @@
 #include "muoncore/comm/threads.h"
 #include "muoncore/core/check.h"
 #include "muoncore/train/rollout_phase.h"
+#include "muoncore/train/sft_step.h"
 #include "tests/train/train_fixture.h"
 
 namespace muoncore::train {
@@ -169,6 +170,28 @@ TEST(RankUpdateTest, AnyNumberOfRanksIsOneProcess) {
       EXPECT_NEAR(overlapped.metrics.at(name), value,
                   name.find("update_rms") == std::string::npos ? 0.0 : 1e-6)
           << name;
+  }
+}
+
+// The first 5 examples, of which each rank has its share, and the mean loss of all 11.
+TEST(RankUpdateTest, SftOnAnyNumberOfRanksIsOneProcess) {
+  const ListData data;
+  Arm one("adam");
+  const double held_out = sft_loss(*one.model, data, 3, 0, 2, one.ranks);
+  Trainee trainee = one.trainee();
+  const Metrics expected = sft_update(trainee, data::sft_batch(data, 0, 5, 0), 2, one.recorder);
+  for (const int64_t n : {2, 3, 5}) {
+    comm::run_ranks(n, [&](comm::Group& group, comm::GroupFactory& factory) {
+      const Ranks ranks(group, factory);
+      RankArm arm("adam", ranks);
+      EXPECT_NEAR(sft_loss(*arm.model, data, 3, 0, 2, ranks), held_out, 1e-6);
+      const Share share = ranks.share(5);
+      Trainee mine = arm.trainee();
+      const Metrics metrics =
+          sft_update(mine, data::sft_batch(data, share.begin, share.size(), 0), 2, arm.recorder);
+      for (const char* name : {"train/loss", "train/grad_norm", "train/global_tokens"})
+        EXPECT_NEAR(metrics.at(name), expected.at(name), 2e-5) << name << " on " << n;
+    });
   }
 }
 

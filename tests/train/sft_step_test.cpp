@@ -2,27 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "muoncore/data/char_tokenizer.h"
 #include "tests/train/train_fixture.h"
 
 namespace muoncore::train {
 namespace {
-
-// Examples of unequal lengths; the responses' share differs too.
-class ListData final : public data::SftData {
- public:
-  data::SftExample example(int64_t position) const override {
-    const CounterRng rng({5, static_cast<uint64_t>(position)});
-    const int64_t length = 4 + (3 * position) % 9;
-    data::SftExample out;
-    for (int64_t t = 0; t < length; ++t) {
-      out.ids.push_back(static_cast<int64_t>(3 + rng.below(t, 29)));
-      out.loss_mask.push_back(t >= 2 + position % 2 ? 1 : 0);
-    }
-    return out;
-  }
-  int64_t size() const override { return 11; }
-};
 
 TEST(SftStepTest, MicroBatchesDoNotChangeTheStep) {
   const data::Batch batch = data::sft_batch(ListData(), 0, 8, 0);

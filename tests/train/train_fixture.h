@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "muoncore/core/rng.h"
+#include "muoncore/data/sft_data.h"
 #include "muoncore/optim/build.h"
 #include "muoncore/train/setup.h"
 #include "muoncore/train/update_actor.h"
@@ -102,5 +103,21 @@ inline RolloutBatch random_batch(const std::vector<double>& advantages) {
   batch.scores = batch.rewards = std::vector<double>(advantages.size(), 0.0);
   return batch;
 }
+
+// Examples of unequal lengths; the responses' share differs too.
+class ListData final : public data::SftData {
+ public:
+  data::SftExample example(int64_t position) const override {
+    const CounterRng rng({5, static_cast<uint64_t>(position)});
+    const int64_t length = 4 + (3 * position) % 9;
+    data::SftExample out;
+    for (int64_t t = 0; t < length; ++t) {
+      out.ids.push_back(static_cast<int64_t>(3 + rng.below(t, 29)));
+      out.loss_mask.push_back(t >= 2 + position % 2 ? 1 : 0);
+    }
+    return out;
+  }
+  int64_t size() const override { return 11; }
+};
 
 }  // namespace muoncore::train
