@@ -8,11 +8,12 @@
 
 namespace muoncore::comm {
 
+// With the heartbeat's 15 s these keep the end of all within 30 s of any rank's last breath.
 struct SpawnOptions {
   // After a rank failed: for the others to end by themselves, knowing why; then SIGTERM, and after
   // `kill_after` SIGKILL.
-  std::chrono::milliseconds grace{10000};
-  std::chrono::milliseconds kill_after{5000};
+  std::chrono::milliseconds grace{6000};
+  std::chrono::milliseconds kill_after{4000};
 };
 
 // Starts `program` (a path) n times with these arguments (argv[0] first) and the environment that
