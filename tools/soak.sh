@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What takes longer than a test may (an estimate: 40 minutes on two cores). Figures of past runs: docs/soak.md.
+# What takes longer than a test may (an estimate: 55 minutes on two cores). Figures of past runs: docs/soak.md.
 #   tools/soak.sh PROGRAM
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -40,6 +40,6 @@ for part, steps in (("sft", 500), ("grpo", 80)):
     print(f"  {part}: {len(a)} lines of metrics equal, weights sha256 {wa[:16]} twice")
 P
 echo "soak 4: a rank of 2 or 4 is killed at a random time, 200 times"
-"${MUONCORE_PYTHON:-.venv/bin/python}" tools/faults.py --program "$program" --runs 200 --seed "$(date +%s)" --window 5
+"${MUONCORE_PYTHON:-.venv/bin/python}" tools/faults.py --program "$program" --runs 200 --seed "$(date +%s)" --window 4
 
 echo "soak: all held"
