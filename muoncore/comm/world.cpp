@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kFinished = "finished";
 constexpr const char* kLeft = "left";
+constexpr const char* kSpeakers = "speakers";
 
 std::vector<int64_t> all_ranks(int64_t n) {
   std::vector<int64_t> ranks(n);
@@ -58,19 +59,36 @@ World::World(const LaunchEnv& env, WorldOptions options) : env_(env), options_(s
     const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
     if (interface) gloo.interface = interface;
     factory_ = make_gloo_factory(*store_, rank(), size(), gloo);
+  }
+  try {
+    meet();
+  } catch (const Error& error) {
+    const std::string reason = settle(error.what(), /*lost_peer=*/true);
+    quiet();
+    if (speaks()) throw Error(reason);
+    throw SaidElsewhere(reason);
+  }
+}
+
+void World::meet() {
+  if (size() > 1)
     heartbeat_ = std::make_unique<Heartbeat>(store_->clone(), rank(), size(), options_.join_timeout,
                                              options_.heartbeat,
                                              [this](const std::string& reason) { on_end(reason); });
-  }
   group_ = factory_->make("world", all_ranks(size()));
 }
 
-World::~World() {
+// What the heartbeat finds from now on is not said.
+void World::quiet() {
   {
     std::lock_guard lock(mutex_);
     gone_ = true;
   }
   changed_.notify_all();
+}
+
+World::~World() {
+  quiet();
   heartbeat_.reset();
 }
 
@@ -154,8 +172,17 @@ void World::on_end(const std::string& reason) {
   factory_->abort(reason);
   std::unique_lock lock(mutex_);
   if (changed_.wait_for(lock, options_.grace, [this] { return gone_; })) return;
-  if (!speaking_) options_.last_words(reason);
+  if (!speaking_ && speaks()) options_.last_words(reason);
   ::_exit(1);
+}
+
+bool World::speaks() {
+  if (size() == 1) return true;
+  try {
+    return store_->add(kSpeakers, 1) == 1;
+  } catch (const Error&) {
+    return true;
+  }
 }
 
 void World::agree(const std::string& name, uint64_t hash) {

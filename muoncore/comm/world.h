@@ -15,15 +15,22 @@
 #include "muoncore/comm/heartbeat.h"
 #include "muoncore/comm/launch.h"
 #include "muoncore/comm/store.h"
+#include "muoncore/core/check.h"
 
 namespace muoncore::comm {
+
+// Thrown where another rank says the same to people.
+class SaidElsewhere : public Error {
+ public:
+  using Error::Error;
+};
 
 struct WorldOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // of a collective (nccl_timeout)
   std::chrono::milliseconds join_timeout = std::chrono::minutes(10);  // for all ranks to be there
   HeartbeatOptions heartbeat;
   // After a reason to end is known: for the program to end by itself before it is ended.
-  std::chrono::milliseconds grace{5000};
+  std::chrono::milliseconds grace{3000};
   // A rank that lost a peer waits this long for somebody to say why.
   std::chrono::milliseconds listen{2000};
   // Says the reason when the program does not come to it (it hangs), just before it is ended.
@@ -33,7 +40,8 @@ struct WorldOptions {
 class World {
  public:
   // Collective over all ranks that the launcher started; waits for them up to `join_timeout`.
-  // Without a launcher, or with one rank: a world of one, no store, no threads. Throws Error.
+  // Without a launcher, or with one rank: a world of one, no store, no threads. Throws Error, on
+  // all but one rank SaidElsewhere.
   World(const LaunchEnv& env, WorldOptions options);
   ~World();
   World(const World&) = delete;
@@ -55,11 +63,17 @@ class World {
   // run() does this.
   std::string abort(const std::string& reason);
 
+  // After run() threw: whether this rank is the one that says so to people. True on one rank that
+  // is alive (on each where the store is gone, too).
+  bool speaks();
+
   // Collective: throws the same Error on all ranks unless all give the same hash. name: what was
   // hashed, for the error ("the config").
   void agree(const std::string& name, uint64_t hash);
 
  private:
+  void meet();
+  void quiet();
   std::string settle(const std::string& reason, bool lost_peer);
   void finish();
   void leave();
