@@ -10,6 +10,7 @@
 namespace muoncore::cli {
 namespace {
 
+// Whoever cannot prepare tells the others before it ends.
 void run_rank(const comm::LaunchEnv& env, const RanksCommand& command) {
   set_log_console(env.rank == 0);
   comm::WorldOptions options;
@@ -20,15 +21,18 @@ void run_rank(const comm::LaunchEnv& env, const RanksCommand& command) {
     if (env.world_size == 1) throw;
     unprepared = std::current_exception();
   }
-  comm::World world(env, options);
   try {
-    world.run([&] {
-      if (unprepared) std::rethrow_exception(unprepared);
-      command.run(world);
-    });
-  } catch (const Error& error) {
-    const bool rank_0_is_gone = std::string(error.what()).starts_with("rank 0 ");
-    if (env.rank == 0 || rank_0_is_gone) throw;
+    comm::World world(env, options);
+    try {
+      world.run([&] {
+        if (unprepared) std::rethrow_exception(unprepared);
+        command.run(world);
+      });
+    } catch (const Error& error) {
+      if (world.speaks()) throw;
+      throw comm::SaidElsewhere(error.what());
+    }
+  } catch (const comm::SaidElsewhere& error) {
     log_message(LogLevel::kError, error.what());  // to this rank's log
     throw ExitStatus{1};
   }

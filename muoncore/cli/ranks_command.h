@@ -23,7 +23,7 @@ struct RanksCommand {
 void add_nproc(CLI::App& command, std::optional<int64_t>& nproc);
 
 // As one of the ranks that a launcher started, or as a process of its own, or, with --nproc, as the
-// launcher. One error of a run is said once: by rank 0, or by the others where that is gone.
+// launcher. One error of a run is said once, by one rank that is alive.
 void run_on_ranks(const RanksCommand& command);
 
 }  // namespace muoncore::cli
