@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <future>
 #include <utility>
 
 #include "muoncore/comm/gloo.h"
@@ -170,19 +171,30 @@ void World::on_end(const std::string& reason) {
     reason_ = reason;
   }
   factory_->abort(reason);
-  std::unique_lock lock(mutex_);
-  if (changed_.wait_for(lock, options_.grace, [this] { return gone_; })) return;
-  if (!speaking_ && speaks()) options_.last_words(reason);
+  bool said;
+  {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, options_.grace, [this] { return gone_; })) return;
+    said = speaking_;
+  }
+  if (!said && speaks()) options_.last_words(reason);
   ::_exit(1);
 }
 
+// Asked in a thread of its own: a store whose host is gone may never answer, and somebody must
+// speak.
 bool World::speaks() {
   if (size() == 1) return true;
-  try {
-    return store_->add(kSpeakers, 1) == 1;
-  } catch (const Error&) {
-    return true;
-  }
+  auto first = std::make_shared<std::promise<bool>>();
+  std::future<bool> answer = first->get_future();
+  std::thread([first, store = *store_]() mutable {
+    try {
+      first->set_value(store.add(kSpeakers, 1) == 1);
+    } catch (const Error&) {
+      first->set_value(true);
+    }
+  }).detach();
+  return answer.wait_for(options_.listen) == std::future_status::timeout || answer.get();
 }
 
 void World::agree(const std::string& name, uint64_t hash) {

@@ -64,7 +64,7 @@ class World {
   std::string abort(const std::string& reason);
 
   // After run() threw: whether this rank is the one that says so to people. True on one rank that
-  // is alive (on each where the store is gone, too).
+  // is alive (on each where the store is gone or does not answer).
   bool speaks();
 
   // Collective: throws the same Error on all ranks unless all give the same hash. name: what was
