@@ -33,6 +33,7 @@ void run_rank(const comm::LaunchEnv& env, const RanksCommand& command) {
       throw comm::SaidElsewhere(error.what());
     }
   } catch (const comm::SaidElsewhere& error) {
+    set_log_console(false);
     log_message(LogLevel::kError, error.what());  // to this rank's log
     throw ExitStatus{1};
   }
