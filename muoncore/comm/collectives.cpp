@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "muoncore/comm/reduce_by_operators.h"
+
 namespace muoncore::comm {
 namespace {
 
@@ -38,9 +40,20 @@ struct Round {
   std::unique_ptr<Exchange> exchange;
 };
 
-// Without ATen's copy, which would start a thread pool of this worker's own.
+// On the CPU without ATen, whose copies and sums would start a thread pool of this worker's own.
 void copy_bytes(const at::Tensor& to, const at::Tensor& from) {
+  if (!from.is_cpu()) {
+    to.copy_(from);
+    return;
+  }
   if (from.nbytes() > 0) std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+}
+
+void reduce(const at::Tensor& output, const std::vector<at::Tensor>& rows, ReduceOp op) {
+  if (output.is_cpu())
+    reduce_in_rank_order(output, rows, op);
+  else
+    reduce_by_operators(output, rows, op);
 }
 
 }  // namespace
@@ -93,7 +106,7 @@ void run_reduce_scatter(const Port& port, const at::Tensor& output, const at::Te
     Round next;
     if (index + 1 < rounds) next = start(index + 1);
     if (now.exchange) now.exchange->wait();
-    if (now.output.numel() > 0) reduce_in_rank_order(now.output, now.rows, op);
+    if (now.output.numel() > 0) reduce(now.output, now.rows, op);
     now = std::move(next);
   }
 }
@@ -130,7 +143,7 @@ void run_all_reduce(const Port& port, const at::Tensor& flat, ReduceOp op) {
     add(transfers, flat, r, /*outgoing=*/true);
   }
   exchange(port, std::move(transfers));
-  reduce_in_rank_order(flat, rows, op);
+  reduce(flat, rows, op);
 }
 
 void run_all_to_all(const Port& port, const at::Tensor& output,

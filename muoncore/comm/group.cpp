@@ -362,7 +362,8 @@ void Group::barrier(std::string_view what) {
   std::string where = this->where(Collective::kBarrier, what);
   count(Collective::kBarrier, size() - 1);
   if (!transport_) return;
-  at::Tensor signs = at::zeros({size()}, at::kByte);
+  at::Tensor signs = at::zeros(
+      {size()}, at::TensorOptions(at::kByte).device(device_.value_or(at::DeviceType::CPU)));
   submit(std::move(where), {signs}, [=, this] {
     run_all_gather({*transport_, rank_, size()}, signs, std::vector<int64_t>(size(), 1));
   })->wait();
