@@ -7,6 +7,7 @@
 
 #include "muoncore/core/check.h"
 #include "muoncore/optim/grad_norm.h"
+#include "muoncore/optim/muon.h"
 
 namespace muoncore::optim {
 namespace {
@@ -230,6 +231,22 @@ void ChainedOptimizer::scale_rows(const std::string& name, const at::Tensor& fac
 bool ChainedOptimizer::has_master(size_t param) const {
   const bool wanted = parts_.muon_masters || parts_.routes[param].optimizer != "muon";
   return wanted && parts_.params[param].tensor.scalar_type() == at::kBFloat16;
+}
+
+int64_t ChainedOptimizer::planned_state_bytes(size_t param, int64_t elements) const {
+  const NamedParam& named = parts_.params.at(param);
+  const std::string& optimizer = parts_.routes.at(param).optimizer;
+  if (elements == 0) return 0;
+  if (optimizer == "muon")
+    return muoncore::optim::planned_state_bytes(
+        static_cast<const MuonOptions&>(child("muon")->defaults()), named.spec);
+  const int64_t moments = optimizer == "lion" ? 1 : 2;
+  return moments * elements * std::max<int64_t>(4, named.tensor.element_size());
+}
+
+int64_t ChainedOptimizer::planned_master_bytes(size_t param, int64_t elements) const {
+  const bool narrow = parts_.params.at(param).tensor.scalar_type() == at::kBFloat16;
+  return narrow && has_master(param) ? 4 * elements : 0;
 }
 
 int64_t ChainedOptimizer::state_bytes() const {

@@ -100,6 +100,11 @@ class ChainedOptimizer {
   std::map<std::string, int64_t> state_bytes_by_optimizer() const;
   int64_t master_bytes() const;                                  // fp32 masters of bf16 parameters
   std::map<std::string, int64_t> elements_by_optimizer() const;  // parameters per optimizer
+  // What `elements` of parameter `param` cost the rank that owns them, after a step: state and fp32
+  // master. Muon's are whole parameters. By formula: the same on every rank, whoever owns what.
+  int64_t elements(size_t param) const { return parts_.params.at(param).tensor.numel(); }
+  int64_t planned_state_bytes(size_t param, int64_t elements) const;
+  int64_t planned_master_bytes(size_t param, int64_t elements) const;
   double extra_scale_factor() const { return parts_.extra_scale_factor; }  // Muon's resolved factor
 
   // What this rank holds of the state: no copies. `what` as below.

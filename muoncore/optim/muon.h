@@ -78,6 +78,10 @@ struct MuonOptions : public torch::optim::OptimizerCloneableOptions<MuonOptions>
 // Throws Error for a value that Muon cannot work with, and for two that contradict each other.
 void check_options(const MuonOptions& options);
 
+// What Muon's state of a whole parameter holds after a step, in bytes as state_bytes counts them,
+// in fp32 (bf16 and fp32 parameters); before any tensor exists. For plans of memory.
+int64_t planned_state_bytes(const MuonOptions& options, const ParamSpec& spec);
+
 struct MuonParamState : public torch::optim::OptimizerCloneableParamState<MuonParamState> {
   TORCH_ARG(torch::Tensor, momentum_buffer);  // param's shape; fp32 (fp64 for fp64 parameters)
   // Undefined without a second moment; else flat: the v of each logical matrix

@@ -1,6 +1,8 @@
 // What Muon keeps between steps: its state by name, and torch's own archive format (torch::save,
 // torch::load).
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 #include <fmt/ranges.h>
 #include <torch/optim/serialize.h>
 
@@ -10,6 +12,7 @@
 #include <utility>
 
 #include "muoncore/core/check.h"
+#include "muoncore/muon/matrix_blocks.h"
 #include "muoncore/optim/muon.h"
 #include "muoncore/optim/muon_rule.h"
 #include "muoncore/optim/muon_update.h"
@@ -203,6 +206,25 @@ int64_t Muon::state_bytes() const {
     for (const auto& [name, tensor] : tensors_of(static_cast<const MuonParamState&>(*entry.second)))
       if (tensor->defined() && std::string_view(name) != "step")
         bytes += static_cast<int64_t>(tensor->nbytes());
+  return bytes;
+}
+
+int64_t planned_state_bytes(const MuonOptions& options, const ParamSpec& spec) {
+  const MuonRule rule = resolve_rule(options);
+  const auto shape = matrix_shape(spec.shape, spec.flatten);
+  int64_t bytes = 4 * c10::multiply_integers(shape);
+  if (rule.hyperball) bytes += 8 * muon::count_matrices(shape, spec.blocks);
+  if (rule.moment2 != muon::SecondMoment::kNone) {
+    const int64_t size =
+        c10::elementSize(muon::second_moment_dtype(rule.moment2, at::ScalarType::Float));
+    for (const at::Tensor& part : muon::split_blocks(at::empty(shape, at::kMeta), spec.blocks))
+      bytes += size * c10::multiply_integers(muon::second_moment_shape(rule.moment2, part.sizes()));
+  }
+  if (rule.match == AdamWMatch::kMeasured) {
+    const int64_t rows = static_cast<int64_t>(sampled_rows(shape[shape.size() - 2]).size());
+    const int64_t batch = shape.size() == 3 ? shape[0] : 1;
+    bytes += 2 * 8 * batch * rows * shape.back();
+  }
   return bytes;
 }
 

@@ -42,8 +42,8 @@ int64_t measured_state_bytes(ConfigKind kind, const RunResult& run) {
 double state_bytes(ConfigKind kind, const RunResult& run) {
   const int64_t measured = measured_state_bytes(kind, run);
   check(measured == 0 || measured == run.formula_state_bytes,
-        "{}: {} is {}, but the formula (4 bytes per element of Muon's, 8 per element of AdamW's) "
-        "says {}",
+        "{}: {} is {}, but the run's own plan (memory_bytes.optimizer_state in resolved.json) says "
+        "{}",
         run.metrics.file().string(), state_metric(kind), measured, run.formula_state_bytes);
   return static_cast<double>(run.formula_state_bytes);
 }
@@ -58,8 +58,8 @@ void add_memory(ConfigKind kind, const Runs& runs, std::vector<Quantity>& all) {
        .source =
            "bytes of momentum and moments that the optimizers hold at the end (" +
            state_metric(kind) +
-           "); in every run equal to the formula, 4 bytes per element that Muon updates and 8 per "
-           "element that AdamW updates",
+           "); in every run equal to what its start said by formula: 4 bytes per element that Muon "
+           "updates and 8 per element that AdamW updates, and what a variant of Muon adds",
        .values = each(runs, [&](const RunResult& r) { return state_bytes(kind, r); })});
   all.push_back(
       {.name = "peak_tensor_bytes",

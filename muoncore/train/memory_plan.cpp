@@ -9,10 +9,6 @@ int64_t element_bytes(const models::CausalLM& model) {
   return static_cast<int64_t>(c10::elementSize(model.dtype()));
 }
 
-int64_t state_bytes_per_element(const std::string& optimizer) {
-  return optimizer == "adam" ? 8 : 4;
-}
-
 // Of a parameter's place in a buffer, the elements in the shard of `rank`.
 int64_t owned(const parallel::BufferPlan& buffer, const parallel::Placement& place, int64_t rank) {
   if (!buffer.sharded) return place.end - place.start;
@@ -34,15 +30,16 @@ int64_t MemoryPlan::total() const {
   return weights + gradients + masters + optimizer_state + reference;
 }
 
-std::map<std::string, int64_t> owned_elements(const parallel::WrappedModel& wrapped, int64_t rank) {
-  if (wrapped.plans.empty()) return wrapped.optimizer->elements_by_optimizer();
-  const auto& routes = wrapped.optimizer->routing();
-  std::map<std::string, int64_t> elements;
-  for (const auto& buffer : wrapped.plans.front()) {
-    for (const auto& place : buffer.layout.placements) {
-      elements[routes.at(buffer.params.at(place.param)).optimizer] += owned(buffer, place, rank);
-    }
+std::map<size_t, int64_t> owned_elements(const parallel::WrappedModel& wrapped, int64_t rank) {
+  std::map<size_t, int64_t> elements;
+  const optim::ChainedOptimizer& optimizer = *wrapped.optimizer;
+  if (wrapped.plans.empty()) {
+    for (size_t i = 0; i < optimizer.routing().size(); ++i) elements[i] = optimizer.elements(i);
+    return elements;
   }
+  for (const auto& buffer : wrapped.plans.front())
+    for (const auto& place : buffer.layout.placements)
+      elements[buffer.params.at(place.param)] += owned(buffer, place, rank);
   return elements;
 }
 
@@ -56,9 +53,9 @@ MemoryPlan plan_memory(const models::CausalLM& model, const parallel::WrappedMod
   } else {
     for (const auto& buffer : wrapped.plans.front()) plan_buffers(buffer, param_bytes, plan);
   }
-  for (const auto& [optimizer, elements] : owned_elements(wrapped, rank)) {
-    plan.optimizer_state += state_bytes_per_element(optimizer) * elements;
-    if (model.dtype() == at::kBFloat16) plan.masters += 4 * elements;
+  for (const auto& [param, elements] : owned_elements(wrapped, rank)) {
+    plan.optimizer_state += wrapped.optimizer->planned_state_bytes(param, elements);
+    plan.masters += wrapped.optimizer->planned_master_bytes(param, elements);
   }
   plan.reference = with_reference ? model_bytes : 0;
   return plan;

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <string>
 
 #include "muoncore/models/causal_lm.h"
 #include "muoncore/parallel/wrap.h"
@@ -14,8 +13,7 @@ struct MemoryPlan {
   int64_t weights = 0;          // where there are buffers: all of them, padding too
   int64_t gradients = 0;        // likewise; else as large as the weights
   int64_t masters = 0;          // fp32 copies of the bf16 weights that the rank owns
-  int64_t optimizer_state = 0;  // of what the rank owns: 4 bytes per element of Muon's (momentum)
-                                // and of Lion's, 8 per element of AdamW's (two moments)
+  int64_t optimizer_state = 0;  // of what the rank owns (ChainedOptimizer::planned_state_bytes)
   int64_t reference = 0;        // weights of the reference model
   int64_t total() const;
 };
@@ -24,7 +22,7 @@ struct MemoryPlan {
 MemoryPlan plan_memory(const models::CausalLM& model, const parallel::WrappedModel& wrapped,
                        int64_t rank, bool with_reference);
 
-// Parameters' elements that a rank updates, by optimizer ("muon", "adam").
-std::map<std::string, int64_t> owned_elements(const parallel::WrappedModel& wrapped, int64_t rank);
+// How many elements a rank updates of each parameter, by its index in the chain.
+std::map<size_t, int64_t> owned_elements(const parallel::WrappedModel& wrapped, int64_t rank);
 
 }  // namespace muoncore::train
