@@ -44,8 +44,8 @@ inline void set_gradients(const std::vector<NamedParam>& params, int t, double s
 
 inline bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
-         std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(),
-                     a.nbytes()) == 0;
+         (a.numel() == 0 || std::memcmp(a.contiguous().const_data_ptr(),
+                                        b.contiguous().const_data_ptr(), a.nbytes()) == 0);
 }
 
 inline double max_difference(const at::Tensor& a, const at::Tensor& b) {
