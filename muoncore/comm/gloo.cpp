@@ -1,6 +1,7 @@
 #define USE_C10D_GLOO  // the wheel's library has it; without this its header declares nothing
 #include "muoncore/comm/gloo.h"
 
+#include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -125,6 +126,19 @@ class GlooTransport : public Transport {
   std::shared_ptr<Connections> connections_;
 };
 
+// Returns once every rank has said that it is connected to all. Without it a rank that needs
+// nothing of the others could be done and gone while one of them still connects to it.
+void greet(const std::shared_ptr<Connections>& connections, int64_t place) {
+  const int64_t size = static_cast<int64_t>(connections->global_ranks.size());
+  std::vector<Transfer> greetings;
+  for (int64_t peer = 0; peer < size; ++peer) {
+    if (peer == place) continue;
+    for (bool outgoing : {false, true})
+      greetings.push_back({at::zeros({1}, at::kByte), peer, outgoing});
+  }
+  GlooTransport(connections).start(std::move(greetings), Lane::kCollective)->wait();
+}
+
 class GlooFactory : public GroupFactory {
  public:
   GlooFactory(const Store& store, int64_t rank, int64_t world_size, const GlooOptions& options)
@@ -177,6 +191,7 @@ class GlooFactory : public GroupFactory {
       auto store = c10::make_intrusive<c10d::PrefixStore>("gloo/" + key, store_.impl().store);
       connections->group = std::make_unique<c10d::ProcessGroupGloo>(
           store, static_cast<int>(place), static_cast<int>(global_ranks.size()), options);
+      greet(connections, place);
     } catch (const std::exception& e) {
       throw LostPeer(fmt::format("group {} (rank {} of {}): its ranks could not be connected: {}",
                                  name, place, global_ranks.size(), plain_text(e)));

@@ -46,7 +46,7 @@ void rank_main(const std::function<void(World&)>& program) {
   const LaunchEnv env = read_launch_env();
   WorldOptions options;
   options.heartbeat = {50ms, 1000ms};
-  options.grace = 500ms;
+  options.grace = 1500ms;  // a busy machine needs most of it
   options.last_words = [&](const std::string& reason) { leave_word(env.rank, "hung: " + reason); };
   World world(env, options);
   std::string end = error_of([&] { world.run([&] { program(world); }); });
@@ -151,7 +151,7 @@ class Launch {
     status_ = spawn_ranks(n, this_program(),
                           {"test_comm", "--gtest_filter=DISABLED_Rank." + test,
                            "--gtest_also_run_disabled_tests", "--gtest_brief=1"},
-                          {2s, 1s});
+                          {4s, 1s});
     took_ = std::chrono::steady_clock::now() - before;
   }
   int status() const { return status_; }

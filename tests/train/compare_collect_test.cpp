@@ -140,7 +140,8 @@ TEST_F(Collect, ANanIsRefusedWithItsLine) {
 TEST_F(Collect, AStateThatIsNotWhatTheFormulaSaysIsAnError) {
   Runs runs = two_arms();
   runs[1][0].formula_state_bytes += 4;
-  EXPECT_THAT(error_of(runs), HasSubstr("actor/optim/state_bytes is 3222528, but the formula"));
+  EXPECT_THAT(error_of(runs),
+              HasSubstr("actor/optim/state_bytes is 3222528, but the run's own plan"));
   EXPECT_THAT(error_of(runs), HasSubstr("says 3222532"));
 }
 
