@@ -22,14 +22,14 @@ TARGET ?= muoncore
 
 build:
 	@tools/setup.sh build
-	@echo "build: $(TARGET) in $(BUILD) (from nothing on two cores: the program about 9 minutes, with the tests about 14; nothing is built twice)"
+	@echo "build: $(TARGET) in $(BUILD) (from nothing on two cores: the program about 12 minutes, with the tests about 18; nothing is built twice)"
 	@cmake --preset $(PRESET) -DMUONCORE_PYTHON=$(PYTHON) $(CMAKE_ARGS) > /dev/null
 	@cmake --build --preset $(PRESET) --target $(TARGET)
 
 test:
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory build TARGET=all
-	@echo "test: the rooms, the program, the layers (about 3 minutes on two cores)"
+	@echo "test: the rooms, the program, the layers (about 4 minutes on two cores)"
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
 
 demo:
