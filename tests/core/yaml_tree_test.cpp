@@ -9,20 +9,12 @@
 #include <random>
 
 #include "muoncore/core/check.h"
+#include "tests/support/error_of.h"
 
 namespace muoncore {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::string parse_error(const std::string& source) {
   return error_of([&] { parse_yaml(source, "f.yaml"); });

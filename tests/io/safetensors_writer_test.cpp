@@ -7,21 +7,12 @@
 #include "muoncore/io/atomic_file.h"
 #include "muoncore/io/safetensors.h"
 #include "tests/io/safetensors_fixture.h"
+#include "tests/support/error_of.h"
 
 namespace muoncore::io {
 namespace {
 
 using testing::HasSubstr;
-
-template <typename F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "accepted";
-}
 
 // While it lives, no file of this process may grow beyond `bytes`: what a full disk looks like to
 // write().

@@ -12,6 +12,7 @@
 #include "muoncore/models/tensor_io.h"
 #include "tests/io/safetensors_fixture.h"
 #include "tests/models/toy_models.h"
+#include "tests/support/error_of.h"
 
 namespace muoncore::models {
 namespace {
@@ -19,16 +20,6 @@ namespace {
 using io::TemporaryFolder;
 using testing::AllOf;
 using testing::HasSubstr;
-
-template <typename F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "accepted";
-}
 
 class HfFolder : public testing::Test {
  protected:

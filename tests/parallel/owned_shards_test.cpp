@@ -8,21 +8,13 @@
 #include "muoncore/core/check.h"
 #include "muoncore/parallel/plan_bytes.h"
 #include "tests/parallel/small_net.h"
+#include "tests/support/error_of.h"
 
 namespace muoncore::parallel {
 namespace {
 
 using namespace testing;  // NOLINT: this room's
 using ::testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 ModelChunk bag(const std::vector<std::pair<ParamRole, std::vector<int64_t>>>& params,
                at::ScalarType dtype = at::kFloat) {

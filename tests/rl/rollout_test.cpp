@@ -9,6 +9,7 @@
 #include "muoncore/data/char_tokenizer.h"
 #include "muoncore/models/causal_lm.h"
 #include "muoncore/rl/response_log_probs.h"
+#include "tests/support/error_of.h"
 
 namespace muoncore::rl {
 namespace {
@@ -223,16 +224,6 @@ TEST(Rollout, TextsLeaveTheStopTokenOut) {
   r.prompt_lengths = {2, 1};
   r.response_lengths = {3, 2};
   EXPECT_THAT(response_texts(r, tokenizer), testing::ElementsAre("23", "4"));
-}
-
-template <typename F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 TEST(Rollout, RefusalsNameTheValue) {
